@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: where things are, what is missing, how long it took.
+# Sourced by the scripts next to it: where things are, what is missing, how long it took.
 
 set -euo pipefail
 
@@ -99,7 +99,7 @@ optimised() {
     RUSTFLAGS="$RUSTFLAGS $by" compile build --release "$@"
 }
 
-# What the bench runs beside the programs.
+# What the bench runs next to the programs.
 bench_tools() {
     local program
     for program in haproxy valgrind; do

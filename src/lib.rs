@@ -8,7 +8,7 @@
 //! - [`policy`]: the decisions, as functions of values; without socket, clock or task.
 //! - [`net`]: sockets, original destinations, TLS, the mesh CA and its leaf, drain.
 //! - [`cluster`]: our own calls to the API server, and the objects that they follow.
-//! - [`process`]: supervised tasks, the port for people and probes.
+//! - [`process`]: supervised tasks, the admin port.
 //! - [`sidecar`]: the ports, files and arguments of a pod's proxy.
 //! - [`inject`]: adds the init container and the proxy to a pod.
 //! - [`proxy`]: the data plane; its first page is the life of a connection.
@@ -29,9 +29,13 @@
 //! | client, upstream | the controller's side, the API server's side of the proxy |
 //! | outbound, inbound | controller to API server, API server to the pod's webhook |
 //! | pair | one client connection and its one upstream connection |
+//! | partition | the part of a root's objects that one of its children gets |
+//! | in flight | a request that may still take effect |
+//! | desired scope | the objects that a config selects for its shard; a claim is what a pod may write |
 //! | refusal | a response of the proxy in place of the upstream's |
 //! | position | a resourceVersion that a client has received |
-//! | plan | the redirect rules, or the proxy's arguments, as data |
+//! | plan | a command as data: redirect rules, or the proxy's arguments |
+//! | reconciler | a part of the manager that compares one kind of object with what it should be, and has it written |
 //! | enrolment | the way in which a proxy has its certificate signed by the manager |
 //! | bundle | the CA set that a pod trusts: cluster CA and mesh CA |
 

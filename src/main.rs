@@ -52,12 +52,11 @@ enum Command {
     MeshCa(mesh_ca::MeshCaArgs),
     /// Print workloads with the init container and the proxy added, for `kubectl apply -f -`
     Inject(inject::InjectArgs),
-    /// Print how the proxy would treat a request to the API server, and why; or the objects that a
-    /// change of policy would move between shards
+    /// Print how the proxy would treat a request, and why; or the objects that a change of policy moves
     Explain(Box<explain::ExplainArgs>),
     /// Print which shard of a ring has what, and which pods wait for which
     Handover(handover::HandoverArgs),
-    /// Print the configs, what each owns, and what is not as it should be; or whose an object is
+    /// Show ShardingConfigs, their scope and problems; or the owner of an object
     Status(status::StatusArgs),
     /// Find out why a pod of the mesh does not come up; reads, and changes nothing
     Doctor(doctor::DoctorArgs),

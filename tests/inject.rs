@@ -1,4 +1,4 @@
-//! `ctrlmesh inject`: what comes out, what is refused, and that twice is once.
+//! `ctrlmesh inject`: its output, the refused input, and that twice is once.
 //! `BLESS=1` rewrites the golden files.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 

@@ -74,8 +74,7 @@ pub fn command() -> clap::Command {
     Flags::command().mut_args(|arg| arg.hide_env_values(true))
 }
 
-/// Programs the pod's network so that connections to the API server reach the ctrlmesh proxy,
-/// proves it by traffic, and ends.
+/// Redirects the pod's connections to the API server to the ctrlmesh proxy, proves it by traffic, and ends.
 ///
 /// Exit codes: 0 done; 64 bad arguments; 69 iptables or the network is not usable; 70 the rules
 /// read back differ; 77 NET_ADMIN is missing; 95 a test connection was not intercepted.

@@ -43,7 +43,7 @@ pub const SHARD: &str = "ctrlmesh.kusionstack.io/shard";
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Label of a pod of a Deployment: the hash of its template. The name of its ReplicaSet ends with it.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
-/// Finalizer that KusionStack's manager sets on roots. Nobody takes it off once that is gone.
+/// Finalizer that KusionStack's manager sets on roots. No one takes it off once that is gone.
 pub const PROTECTED: &str = "finalizer.ctrlmesh.kusionstack.io/protected";
 /// Annotation that the injection sets on a pod: its redirect mode, `iptables` or `env`. It marks
 /// the injected parts as ours, so a second injection may replace them.

@@ -51,7 +51,7 @@ pub struct KridgeShardingConfigSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!has(self.objectSelector) || !has(self.relateResources) && !has(self.selector)",
-    "message": "is beside relateResources or selector: give one spelling of them",
+    "message": "is next to relateResources or selector: give one spelling of them",
     "fieldPath": ".objectSelector",
 }]))]
 pub struct KridgeLimit {

@@ -93,8 +93,8 @@ pub struct Elections {
     pub waits_for_restart: bool,
 }
 
-/// The writes of a pod's controller into namespaces of other shards within the last ten minutes, by the
-/// entries of `spec.fence.except` that let them pass.
+/// The writes of a pod's controller into namespaces of other shards within the last ten minutes. They are
+/// given as the entries of `spec.fence.except` that let them pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ForeignWrites {

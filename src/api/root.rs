@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Limit;
 
-/// Shards of the pods of a StatefulSet, by their ordinals, or of a Deployment, by a label that the manager
-/// gives each. Together they have all objects, and no object is in two.
+/// The shards of the pods of a StatefulSet or a Deployment. A StatefulSet's pod has its shard by its
+/// ordinal, a Deployment's pod by a label that the manager gives it. Together the shards have all objects,
+/// and no object is in two.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -110,7 +111,7 @@ pub struct Canary {
     "fieldPath": ".weight",
 }]))]
 pub struct Auto {
-    /// The number of shards. Absent means by the replicas of the workload: those beside the canary's, divided
+    /// The number of shards. Absent means by the replicas of the workload: those next to the canary's, divided
     /// by `everyShardReplicas` and rounded down, from 1 to 32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32), extend("format" = "int32"))]

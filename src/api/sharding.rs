@@ -23,7 +23,7 @@ use super::{Fence, LabelSelector, Limit, Root, Shared};
         .message("the name is too long: it is the value of a label, of at most 63 characters"),
     doc = "One shard: its pods, and the objects that they see.",
     printcolumn = r#"{"name":"Pods", "type":"integer", "jsonPath":".status.pods.selected"}"#,
-    printcolumn = r#"{"name":"In-Force", "type":"string", "jsonPath":".status.conditions[?(@.type==\"InForce\")].status"}"#,
+    printcolumn = r#"{"name":"Handover", "type":"string", "jsonPath":".status.conditions[?(@.type==\"HandoverActive\")].status"}"#,
     printcolumn = r#"{"name":"Owns", "type":"string", "jsonPath":".status.owns"}"#,
     printcolumn = r#"{"name":"Ready", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#,
@@ -39,7 +39,7 @@ use super::{Fence, LabelSelector, Limit, Root, Shared};
     "fieldPath": ".selector",
 }, {
     "rule": "!has(self.root) || !has(self.limits) || self.limits.size() == 0",
-    "message": "must be empty beside a root: give root.resourceSelector",
+    "message": "must be empty next to a root: give root.resourceSelector",
     "fieldPath": ".limits",
 }]))]
 pub struct ShardingConfigSpec {
@@ -83,11 +83,11 @@ pub struct ShardingConfigSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShardingConfigStatus {
     /// The conditions. `WebhookRedirected`: whether the reviews of `spec.webhook` come to the
-    /// proxies of all selected pods. Of the ring, `InForce`: whether all configs wait and all pods
-    /// say in a Lease what they have, so that no object has two owners; `Disjoint`: whether no
-    /// other config wants some of the same objects, and all limit the same resources; `Covered`: whether
-    /// each object of the resources that all configs limit is in a shard; `Silent`: whether a pod of
-    /// this shard does not renew its Lease; `LocksRenamed`: whether the shard leads: its pods hold its locks,
+    /// proxies of all selected pods. Of the ring, `HandoverActive`: whether all configs wait and all pods
+    /// say in a Lease what they have, so that no object has two owners; `NoOverlap`: whether no
+    /// other config wants some of the same objects, and all limit the same resources; `NoGaps`: whether
+    /// each object of the resources that all configs limit is in a shard; `LeasesRenewed`: whether all pods of
+    /// this shard renew their Leases; `LocksRenamed`: whether the shard leads: its pods hold its locks,
     /// and renew no lock that it does not name; `WritesRefused`: whether its pods have written into namespaces
     /// of other shards within ten minutes, and were refused; `RelatedResourcesLimited`: whether its limits name all
     /// that its controller watches and that belongs to limited objects. `Injected`: whether all selected pods have a proxy. `Ready`:
@@ -101,8 +101,7 @@ pub struct ShardingConfigStatus {
     /// The pods of the shard. A root has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsStatus>,
-    /// The names, labels or hashes of the objects that the shard has of the resources that it limits, in a few
-    /// words.
+    /// A summary of the shard's objects: names, labels or hashes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owns: Option<String>,
     /// The resources that it limits, in a few words.
@@ -179,8 +178,8 @@ pub struct Condition {
     "message": "give leaderElectionName, or locks",
 }]))]
 pub struct Controller {
-    /// The name of the Lease, ConfigMap or Endpoints object, in the pod's own namespace, by which
-    /// the controller elects its leader. Each shard gets its own, named `<lock>---<shard>`.
+    /// The Lease, ConfigMap or Endpoints object by which the controller elects its leader. It is in the pod's own
+    /// namespace. Each shard gets its own, named `<lock>---<shard>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),

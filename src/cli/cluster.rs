@@ -24,7 +24,7 @@ use ctrlmesh_api::ObservedRequests;
 use ctrlmesh_base::sidecar::ADMIN_PORT;
 use ctrlmesh_net::tls;
 use ctrlmesh_policy::{
-    Checked, Kind, NamespaceLabels, Policy, ShardingDraft, Siblings, draft, shard_of,
+    Checked, ControllerShards, Kind, NamespaceLabels, Policy, ShardingDraft, draft, shard_of,
 };
 
 const PAGE: u32 = 500;
@@ -128,20 +128,21 @@ impl Cluster {
         draft.resolve(Some(known)).map_err(|error| unavailable("namespaces".into(), error))
     }
 
-    /// The shards of the controller of `own`, with the current labels of the namespaces, which are
-    /// listed only if one of them needs them. `None` if it has no webhook.
+    /// The shards of the controller of `own`, with the current labels of the namespaces. The namespaces are
+    /// listed only if one of the shards needs them. `None` if the controller has no webhook.
     pub(super) async fn siblings(
         &self,
         own: &ShardingDraft,
         configs: &[Checked],
-    ) -> Result<Option<Siblings>, ClusterError> {
+    ) -> Result<Option<ControllerShards>, ClusterError> {
         let needs = |checked| shard_of(checked).is_some_and(ShardingDraft::needs_namespaces);
         let needs_namespaces = own.needs_namespaces() || configs.iter().any(needs);
         let known = match own.webhook.is_some() && needs_namespaces {
             true => Some(self.namespaces.get_or_try_init(|| self.list_namespaces()).await?),
             false => None,
         };
-        Siblings::of(own, configs, known).map_err(|error| unavailable("namespaces".into(), error))
+        ControllerShards::of(own, configs, known)
+            .map_err(|error| unavailable("namespaces".into(), error))
     }
 
     /// The labels of all namespaces, as they are now.

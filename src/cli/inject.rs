@@ -40,7 +40,7 @@ pub struct InjectArgs {
     #[arg(short, long, env = "CTRLMESH_FILENAME", value_name = "FILE")]
     filename: PathBuf,
 
-    /// A file with ShardingConfigs, which count beside those among the documents: the reviews of a
+    /// A file with ShardingConfigs, which count next to those among the documents: the reviews of a
     /// webhook server that the config of a pod names are redirected in the pod
     #[arg(long, env = "CTRLMESH_POLICY", value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -113,7 +113,7 @@ pub enum InjectError {
     #[error("document {0}, {1}, cannot be injected")]
     NotInjected(usize, String, #[source] NotInjected),
     #[error("cannot write to standard output")]
-    Output(#[source] io::Error),
+    InjectOutput(#[source] io::Error),
 }
 
 /// Prints all documents, or none. Fails with [`InjectError`].
@@ -137,7 +137,7 @@ pub fn run(args: InjectArgs) -> Result<(), InjectError> {
         // A closed stderr means that notes are not wanted.
         let _ = writeln!(io::stderr(), "ctrlmesh: {note}");
     }
-    io::stdout().write_all(output.yaml.as_bytes()).map_err(InjectError::Output)
+    io::stdout().write_all(output.yaml.as_bytes()).map_err(InjectError::InjectOutput)
 }
 
 fn read_input(flag: &'static str, path: &Path) -> Result<String, InjectError> {
@@ -183,12 +183,12 @@ fn certificates(pem: &str) -> Result<String, &'static str> {
 }
 
 /// The text to print, and the notes on it.
-struct Output {
+struct InjectOutput {
     yaml: String,
     notes: Vec<String>,
 }
 
-/// The input of the objects that are printed beside the workloads.
+/// The input of the objects that are printed next to the workloads.
 struct Companions {
     trust: Trust,
     namespace_labels: bool,
@@ -207,7 +207,7 @@ enum Piece {
     /// A document that is printed verbatim. The value serves to recognize our own objects.
     Untouched(String, Option<Value>),
     /// A document that is printed from its parsed form.
-    Injected(Value, Vec<Account>),
+    Injected(Value, Vec<AccountOf>),
 }
 
 /// The ShardingConfigs among the documents, by namespace and name. Of two with one name the last counts.
@@ -233,7 +233,7 @@ impl Configs {
 
 /// A ServiceAccount of injected pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Account {
+struct AccountOf {
     namespace: String,
     name: String,
 }
@@ -276,7 +276,7 @@ impl<'a> Manifest<'a> {
         object: &mut Value,
         at: usize,
         settings: &Settings,
-        accounts: &mut Vec<Account>,
+        accounts: &mut Vec<AccountOf>,
     ) -> Result<(), InjectError> {
         if object["apiVersion"] == "v1" && object["kind"] == "List" {
             let items = object.get_mut("items").and_then(Value::as_array_mut);
@@ -302,7 +302,7 @@ impl<'a> Manifest<'a> {
         let config = self.configs.of_pod(&namespace, pod);
         match inject(pod, settings, config).map_err(refused)? {
             Injected::Done { service_account: name, notes, .. } => {
-                accounts.push(Account { namespace, name });
+                accounts.push(AccountOf { namespace, name });
                 self.notes.extend(notes.iter().map(|note| format!("{workload}: {note}")));
             }
             Injected::NotAsked if asks_too_high => self
@@ -344,7 +344,7 @@ impl<'a> Manifest<'a> {
     }
 
     /// Prints all documents. Our own objects of an earlier run are replaced.
-    fn print(self, companions: &Companions) -> Output {
+    fn print(self, companions: &Companions) -> InjectOutput {
         let mut done = BTreeSet::new();
         let mut needed = |piece: &Piece| match piece {
             Piece::Injected(_, accounts) => {
@@ -363,7 +363,7 @@ impl<'a> Manifest<'a> {
                 Piece::Injected(object, _) => push(&mut yaml, &yaml::print(object)),
             }
         }
-        Output { yaml, notes: self.notes }
+        InjectOutput { yaml, notes: self.notes }
     }
 
     fn is_same(&self, one: &Value, other: &Value) -> bool {
@@ -380,8 +380,8 @@ impl<'a> Manifest<'a> {
 
 impl Companions {
     /// The objects that the account needs beyond those of the `done` accounts.
-    fn of(&self, account: &Account, done: &mut BTreeSet<Account>) -> Vec<Value> {
-        let Account { namespace, name } = account;
+    fn of(&self, account: &AccountOf, done: &mut BTreeSet<AccountOf>) -> Vec<Value> {
+        let AccountOf { namespace, name } = account;
         let mut needed = Vec::new();
         if done.is_empty() && self.namespace_labels {
             needed.push(companions::of_cluster());

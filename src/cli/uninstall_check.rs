@@ -1,5 +1,5 @@
 //! `ctrlmesh uninstall-check`: whether pods are still injected, which the chart asks before an
-//! uninstall. Such pods go on, but their certificates end within a day, and none are created anew.
+//! uninstall. Such pods go on, but their certificates end within a day, and none are created again.
 
 use std::{
     error::Error,
@@ -17,7 +17,7 @@ const PAGE: u32 = 500;
 /// Pods that are named.
 const NAMED: usize = 20;
 
-/// The reason why the mesh should not be uninstalled, or nobody knows.
+/// The reason why the mesh should not be uninstalled, or no one knows.
 #[derive(Debug, thiserror::Error)]
 pub enum UninstallError {
     #[error("cannot wait")]

@@ -103,7 +103,7 @@ fn token(parsed: &ParsedPod, own: &PodSettings) -> Result<(), NotInjected> {
     }
 }
 
-/// A token of the pod that is good for the manager is good for a certificate, whoever has it.
+/// Any holder of a pod token that is good for the manager can get a certificate.
 fn audience(parsed: &ParsedPod) -> Result<(), NotInjected> {
     let is_for_manager = |source: &Value| {
         let token = source.get("serviceAccountToken");
@@ -156,9 +156,9 @@ fn variables(container: &Container) -> Result<(), NotInjected> {
     }
 }
 
-/// The bundle comes only into admission's own volume at the ServiceAccount's path, and into one that
-/// is projected in its place; below it, nothing can be mounted into a read-only volume whose files
-/// change.
+/// Checks the mounts at and below the ServiceAccount's path. The bundle goes only into admission's own volume at
+/// that path, or into a volume that is projected in its place. Nothing can be mounted below the path: the volume
+/// is read-only, and its files change.
 fn token_mounts(container: &Container, volumes: &[JsonObject]) -> Result<(), NotInjected> {
     let is_tokens = |name: &str| {
         volumes.iter().any(|volume| {

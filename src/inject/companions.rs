@@ -1,4 +1,4 @@
-//! The objects that a namespace and a cluster need beside the pods.
+//! The objects that a namespace and a cluster need next to the pods.
 
 use std::collections::BTreeMap;
 

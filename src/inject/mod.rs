@@ -16,7 +16,7 @@
 //!    container starts before the proxy and bypasses it later; where the pod has resources as a whole,
 //!    these cover ours, too (`pod_resources`).
 //!
-//! The pod stays JSON throughout, so that unknown fields survive. Beside the pod, its namespace
+//! The pod stays JSON throughout, so that unknown fields survive. Next to the pod, its namespace
 //! needs four objects, and the cluster two if policies select namespaces by labels
 //! ([`companions`]; where a manager signs certificates, these are its work); [`workload`] finds the
 //! pods in other objects.
@@ -65,7 +65,7 @@ pub enum Injected {
         mode: CaptureMode,
         /// The ServiceAccount that needs to read the policies.
         service_account: String,
-        /// Remarks for whoever wrote the pod, a sentence each.
+        /// Remarks for the author of the pod, a sentence each.
         notes: Vec<String>,
     },
 }

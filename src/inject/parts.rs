@@ -27,7 +27,7 @@ const START_TIMEOUT: u32 = 120;
 /// than pods have: the kubelet ends the wait with the pod's own grace period.
 const STOP_TIMEOUT: u32 = 3600;
 
-/// The ways to the proxy beside the one to the API server's address.
+/// The ways to the proxy next to the one to the API server's address.
 pub(super) struct Ways {
     /// Whether the API server's names lead to it.
     pub(super) has_names: bool,

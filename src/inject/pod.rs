@@ -15,7 +15,7 @@ const SECURITY: &str = "securityContext";
 /// out, everything else is unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct ParsedPod {
-    /// The fields beside metadata and spec.
+    /// The fields next to metadata and spec.
     root: JsonObject,
     /// The metadata without the two maps below.
     metadata: JsonObject,

@@ -25,7 +25,7 @@ pub(super) struct PodSettings {
     pub(super) wants_token: bool,
     /// The proxy's ResourceRequirements, in place of ours.
     pub(super) proxy_resources: Option<Resources>,
-    /// The proxy's variables beside its own, one entry a name.
+    /// The proxy's variables next to its own, one entry a name.
     pub(super) proxy_env: Vec<JsonObject>,
 }
 

@@ -1,11 +1,11 @@
 //! The reviews for the controller's webhook server: they come to the proxy, which shows the server's
 //! own certificate.
 //!
-//! Hides where in the pod that certificate is. By order it is `certSecret`; what is mounted at
-//! `certDir` or above it. A Secret gets a second volume, which the proxy's user can read whatever the
-//! modes of the first; any other volume is mounted in the proxy too, read-only.
+//! Hides where in the pod that certificate is. The first choice is `certSecret`. The second is the volume that is
+//! mounted at `certDir` or above it. A Secret gets a second volume, which the proxy's user can read whatever the
+//! modes of the first. Any other volume is mounted in the proxy too, read-only.
 //!
-//! The proxy mounts volumes whole: the kubelet never renews what is mounted by a `subPath`.
+//! The proxy mounts volumes whole: the kubelet never renews files that are mounted by a `subPath`.
 
 use std::num::NonZeroU16;
 
@@ -184,7 +184,7 @@ impl<'a> Place<'a> {
         for source in sources {
             let (kind, object) =
                 source.as_object()?.iter().find(|(_, object)| !object.is_null())?;
-            // Another source may be given to each volume anew, such as a key.
+            // Another source may be given to each volume again, such as a key.
             if !["secret", "configMap"].contains(&kind.as_str()) {
                 return None;
             }

@@ -48,8 +48,8 @@ const OURS: [&str; 10] = [
 const CLUSTER_CA_MAP: &str = "kube-root-ca.crt";
 /// The prefix of the volumes of ServiceAccount admission.
 const TOKEN_PREFIX: &str = "kube-api-access-";
-/// The lifetime in seconds that this admission requests for tokens; by its odd seconds the API
-/// server recognizes tokens that clients may use longer (KEP-1205).
+/// The lifetime in seconds that this admission requests for tokens. The odd value lets the API server recognize
+/// tokens that clients may use longer (KEP-1205).
 const TOKEN_SECONDS: u32 = 3607;
 /// Every user may read: a volume's files belong to root, and to the group `fsGroup` only if the pod
 /// sets one. The proxy is neither. Keys and tokens of the proxy are kept from others because no other
@@ -156,8 +156,8 @@ pub(super) fn field(path: &str) -> Value {
     json!({ "apiVersion": "v1", "fieldPath": path })
 }
 
-/// A token that is good for the manager alone, the CAs of the manager's certificate, and those that
-/// the pod trusts.
+/// The token and the CAs with which the proxy enrols. The token is good for the manager alone. The CAs are those
+/// of the manager's certificate and those that the pod trusts.
 fn enrolment() -> JsonObject {
     let sources = json!([
         {

@@ -152,8 +152,8 @@ pub struct FenceArgs {
 /// The flags of the labels that objects get.
 #[derive(Args, Clone, Debug)]
 pub struct StampArgs {
-    /// The ConfigMap of the manager's namespace that names the kinds whose objects get the labels of
-    /// their namespace, as KusionStack has it; none does without
+    /// The ConfigMap that names the kinds whose objects get the labels of their namespace. It is in the manager's
+    /// namespace, as KusionStack has it
     #[arg(
         long,
         env = "CTRLMESH_RESOURCE_CONFIGMAP_NAME",

@@ -13,8 +13,8 @@ use ctrlmesh_policy::{
     Checked, Draft, Kind, NamespaceLabels, NamespacesUnknown, ObjectRef, RootDraft, Scope,
     ShardingDraft, choose, draft, object_of,
     ownership::{self, OwnsInWords},
-    ring::Wanted,
-    roots::Lot,
+    ring::DesiredScope,
+    roots::Partition,
     shard_of,
 };
 
@@ -29,7 +29,7 @@ pub(super) struct ConfigFacts {
     /// Whether its pods need the labels of namespaces.
     pub(super) needs_namespaces: bool,
     /// The wish of its shard, if it needs no labels of namespaces. `None` if it is in no ring.
-    wanted: Option<Wanted<Arc<Scope>>>,
+    wanted: Option<DesiredScope<Arc<Scope>>>,
     /// Its objects in a few words, if it needs no labels of namespaces. `None` if it is no shard.
     owns: Option<OwnsInWords>,
     /// The status that it has. Empty if it has none, or one that cannot be read.
@@ -81,8 +81,8 @@ pub(super) struct ChildFacts {
     pub(super) root: RootOf,
     /// Its spec. `None` if it cannot be read.
     pub(super) spec: Option<ShardingConfigSpec>,
-    /// The lot that it says it has. `None` if it does not say, or that cannot be read.
-    pub(super) lot: Option<Lot>,
+    /// The partition that it says it has. `None` if it does not say, or that cannot be read.
+    pub(super) partition: Option<Partition>,
 }
 
 /// The root of a child.
@@ -90,7 +90,7 @@ pub(super) struct ChildFacts {
 pub(super) enum RootOf {
     /// The one with this uid owns it.
     Owner(String),
-    /// The one with this name, by KusionStack's label: nobody owns it.
+    /// The one with this name, by KusionStack's label: no one owns it.
     Named(String),
 }
 
@@ -102,9 +102,9 @@ impl ChildFacts {
             Some(_) => return None,
             None => RootOf::Named(meta.labels.as_ref()?.get(keys::ROOT)?.clone()),
         };
-        let lot = meta.annotations.as_ref().and_then(|all| all.get(keys::LOT));
-        let lot = lot.and_then(|text| Lot::read(text));
-        Some(Box::new(Self { root, spec: spec(config), lot }))
+        let partition = meta.annotations.as_ref().and_then(|all| all.get(keys::LOT));
+        let partition = partition.and_then(|text| Partition::read(text));
+        Some(Box::new(Self { root, spec: spec(config), partition }))
     }
 
     /// Whether it is a child of this root.
@@ -126,7 +126,7 @@ impl ConfigFacts {
         let checked = draft(Kind::of_config(config), config);
         let draft = shard_of(&checked);
         let needs_namespaces = draft.is_some_and(ShardingDraft::needs_namespaces);
-        let wanted = draft.and_then(|draft| Wanted::of(draft, None).ok()?);
+        let wanted = draft.and_then(|draft| DesiredScope::of(draft, None).ok()?);
         let owns = draft.and_then(|draft| owns(draft, None));
         let status = config.data.get("status").map(ShardingConfigStatus::deserialize);
         let status = status.and_then(Result::ok).unwrap_or_default();
@@ -151,9 +151,9 @@ impl ConfigFacts {
     pub(super) fn wanted(
         &self,
         known: Option<&NamespaceLabels>,
-    ) -> Result<Option<Wanted<Arc<Scope>>>, NamespacesUnknown> {
+    ) -> Result<Option<DesiredScope<Arc<Scope>>>, NamespacesUnknown> {
         match &self.checked {
-            Ok(Draft::Sharding(draft)) if self.needs_namespaces => Wanted::of(draft, known),
+            Ok(Draft::Sharding(draft)) if self.needs_namespaces => DesiredScope::of(draft, known),
             _ => Ok(self.wanted.clone()),
         }
     }
@@ -206,7 +206,7 @@ impl Configs {
     }
 
     /// The one config that selects a pod of the namespace, or its template. `None` also if several do,
-    /// or a label of the pod is no text. A pod of a Deployment that has no shard yet goes by what the shards
+    /// or a label of the pod is no text. A pod of a Deployment that has no shard yet follows what the shards
     /// of its root have in common.
     pub fn of_pod(&self, namespace: &str, pod: &Value) -> Option<&ShardingDraft> {
         let labels = pod.pointer("/metadata/labels")?.as_object()?.iter();

@@ -1,9 +1,9 @@
 //! The decision who may have a leaf: a pod of the mesh, by the token of its proxy.
 //!
-//! Hides what a token says and what is looked up besides. The token is bound to the pod and has an
-//! audience of its own, and its volume is the proxy container's alone: with what an app container has
-//! (the same account, another audience) nothing is signed. A TokenReview still takes a deleted pod's
-//! token for some seconds, so the pod itself is asked for.
+//! Hides what a token says and which objects are looked up for it. The token is bound to the pod and has an
+//! audience of its own, and its volume is the proxy container's alone. Nothing is signed for the tokens of an app
+//! container (the same account, another audience). A TokenReview still takes a deleted pod's token for some
+//! seconds, so the pod itself is asked for.
 
 use ctrlmesh_base::sidecar::AUDIENCE;
 use std::collections::BTreeMap;

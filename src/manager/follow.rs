@@ -151,7 +151,7 @@ fn trust(shared: &Shared, own: &OwnObjects) {
         Err(bad) => shared.note(
             AUTHORITIES,
             Some(format!(
-                "Secret {name}: {bad}; restore it, or delete it, and the leader writes one anew"
+                "Secret {name}: {bad}; restore it, or delete it, and the leader writes one again"
             )),
         ),
     }

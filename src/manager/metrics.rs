@@ -10,7 +10,7 @@ use prometheus_client::{
 /// Buckets in seconds: a review is a function, and its caller gives up after five seconds.
 const REVIEW_BUCKETS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 5.0];
 
-/// The results of what is tried.
+/// The results of an attempt.
 const OK: &str = "ok";
 const FAILED: &str = "failed";
 
@@ -19,7 +19,7 @@ const FAILED: &str = "failed";
 pub(super) enum Stamped {
     Ok,
     Failed,
-    /// It has a label with another value, which is somebody else's.
+    /// It has a label with another value, which is someone else's.
     Foreign,
 }
 

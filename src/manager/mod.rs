@@ -8,22 +8,22 @@
 //! - [`trust`] decides which certificate authorities the mesh has, and what they sign;
 //!   [`enrolment`] for whom.
 //!
-//! A replica is four tasks ([`start`]): the port of admission and enrolment (`server`), the objects
-//! that both replicas follow (`follow`), the duties of whoever leads (`duty`), and the admin port.
-//! The only state that outlives it is that of the API server.
+//! A replica is four tasks ([`start`]): the port of admission and enrolment (`server`), the objects that both
+//! replicas follow (`follow`), the duties of the leader (`reconcile`), and the admin port. The only state that
+//! outlives it is that of the API server.
 
 pub mod admission;
 pub mod config;
 pub mod configs;
-mod duty;
 pub mod enrolment;
 mod follow;
 mod label_keys;
 mod metrics;
+mod object_labels;
+mod reconcile;
 mod server;
 mod serving;
 mod shared;
-mod stamps;
 pub mod start;
 pub mod trust;
 mod workload;

@@ -66,7 +66,7 @@ impl Serving {
         Ok(Self { key: Arc::new(key), current: Arc::default() })
     }
 
-    /// Has the certificate signed anew, if that is due or if another CA signs now; returns whether
+    /// Has the certificate signed again, if that is due or if another CA signs now; returns whether
     /// it is another.
     pub(super) fn refresh(&self, trusted: &Trusted, clock: &Clock) -> Result<bool, NotServing> {
         let signer = trusted.trust.serving().signing();
@@ -93,7 +93,7 @@ impl Serving {
         Some(self.current.load().as_ref()?.validity.to)
     }
 
-    /// Checks that whoever trusts these PEM certificates accepts ours.
+    /// Checks that a client that trusts these PEM certificates accepts ours.
     pub(super) fn verify(&self, hook: &str, ca: &[u8], clock: &Clock) -> Result<(), NotServing> {
         let current = self.current.load();
         let shown = current.as_ref().ok_or(NotServing::NotYet)?;

@@ -107,11 +107,11 @@ impl Shared {
         }
         match problem {
             Some(problem) => {
-                tracing::warn!(subject, problem, "something is wrong");
+                tracing::warn!(subject, problem, "degraded");
                 problems.insert(subject, problem);
             }
             None => {
-                tracing::info!(subject, "is right again");
+                tracing::info!(subject, "recovered");
                 problems.remove(subject);
             }
         }

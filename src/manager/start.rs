@@ -14,9 +14,9 @@ use tokio::{
 
 use super::{
     config::Config,
-    duty,
     follow::{self, AUTHORITIES, CERTIFICATE, CONFIGS},
     metrics::Metrics,
+    reconcile,
     server::{self, routes::Routes},
     serving::{NotServing, Serving},
     shared::Shared,
@@ -103,7 +103,7 @@ impl Manager {
         supervise(&mut ending, "admission and enrolment", serving.boxed());
         let following = follow::follow(Arc::clone(&shared), client.clone());
         supervise(&mut endless, "objects of our own", following.boxed());
-        let leading = duty::lead(Arc::clone(&shared), client, inner);
+        let leading = reconcile::lead(Arc::clone(&shared), client, inner);
         supervise(&mut ending, "duties of the leader", leading.boxed());
         let pages = Arc::clone(&shared);
         let answer = move |asked: Asked<'_>| page(asked, &pages, &registry);

@@ -1,6 +1,6 @@
 //! The workload of a root, as the API server has it, and its pods.
 //!
-//! Hides which of its fields count for the shards of its pods, what is said about them, and how it is told of
+//! Hides which of its fields count for the shards of its pods, the text about them, and how it is notified of
 //! which Deployment a pod is. Does not know who
 //! follows it, or who asks.
 

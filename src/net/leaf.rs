@@ -1,5 +1,5 @@
 //! The certificate that clients see: made in memory by the mesh CA, read from a file, or signed by
-//! somebody else for a key of ours ([`enrolment`]).
+//! someone else for a key of ours ([`enrolment`]).
 //!
 //! [`Leaf::refresh`] replaces it, before a made one expires and whenever the file changes; new
 //! handshakes show the new one. Until an enrolment has succeeded there is none.

@@ -46,9 +46,9 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Listens on `addr`; if that is `0.0.0.0`, on every address of both families, since a probe uses
-/// the family of the pod's address. One socket serves both and shows IPv4 peers as IPv4-mapped. A
-/// machine without IPv6 has just IPv4.
+/// Listens on `addr`. If that is `0.0.0.0`, it listens on every address of both families, since a
+/// probe uses the family of the pod's address. One socket serves both and shows IPv4 peers as
+/// IPv4-mapped. A machine without IPv6 has just IPv4.
 pub fn listen_on_all(addr: SocketAddr) -> io::Result<TcpListener> {
     if addr.ip() != Ipv4Addr::UNSPECIFIED {
         return listen(addr);

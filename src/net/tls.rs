@@ -290,7 +290,7 @@ mod tests {
             meets(tls.by_name_or_address(config, dialled), "kubernetes.default.svc")
         };
         assert_eq!(over(DIALLED).unwrap(), Some(HandshakeKind::Full));
-        assert!(is_of_name(&over("10.96.0.2").unwrap_err()), "verified anew");
+        assert!(is_of_name(&over("10.96.0.2").unwrap_err()), "verified again");
         assert_eq!(over(DIALLED).unwrap(), Some(HandshakeKind::Full));
     }
 

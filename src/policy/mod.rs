@@ -2,10 +2,11 @@
 //!
 //! [`dialect`] makes a [`Draft`] of the objects that users write, and the draft a [`Policy`]. Its
 //! parts have lives of their own: [`sharding`] alone has an epoch, and a
-//! [`difference`](difference()), so a change of another part touches no watch. [`decision`] decides what
-//! becomes of a request, [`refusal`] what is answered instead, [`fence`] which writes pass, [`webhook`] whose an admission review
-//! is, [`ring`] when a shard gives up what another takes, [`ownership`] whether two own the same, or
-//! nobody does, [`roots`] how a root's shards are drawn.
+//! [`difference`](difference()), so a change of another part touches no watch. [`decision`] decides how a
+//! request is handled, and [`refusal`] which answer is sent instead. [`fence`] decides which writes
+//! pass, and [`webhook`] which shard an admission review belongs to. [`ring`] decides when a shard
+//! gives up objects that another takes. [`ownership`] decides whether two shards own the same
+//! objects, or no shard owns them. [`roots`] decides how a root's shards are drawn.
 
 #![warn(missing_docs)]
 
@@ -40,10 +41,10 @@ pub use self::{
     refusal::{Refusal, Refused},
     resource::GroupResource,
     sharding::{
-        Area, BadLock, BadNamed, BadRange, BadRule, Boundary, Computed, Filter, HashFunction,
+        BadLock, BadNamed, BadRange, BadRule, Boundary, ByResource, Computed, Filter, HashFunction,
         HashOf, HashRange, HashRule, Hashes, LabelSet, LockIn, LockName, Locks, NamespaceLabels,
-        ObjectFacts, OfNamespace, OwnLock, Pattern, Piece, Rule, Scope, Scopes, Selected, Sharding,
-        Shared, SharedNamespaces, is_shared, shard_bucket,
+        ObjectFacts, ObjectSet, OfNamespace, OwnLock, Pattern, Rule, Scope, Scopes, Selected,
+        Sharding, Shared, SharedNamespaces, is_shared, shard_bucket,
     },
-    webhook::{Answerer, Here, Judged, Owner, Siblings, Unreadable},
+    webhook::{Answerer, ControllerShards, Here, Judged, Owner, Unreadable},
 };

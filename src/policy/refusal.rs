@@ -53,8 +53,9 @@ pub enum Refusal {
     ScopeChanged,
     /// A write into a namespace that is not the shard's.
     NotInShard,
-    /// A write into a namespace that has just left the shard, or a delete or a create without a name in one
-    /// that has just come, decided on what the client was shown before.
+    /// A write into a moved namespace that the client decided on what it was shown before. Either the
+    /// namespace has just left the shard; or it has just come, and the write is a delete or a create without
+    /// a name.
     NamespaceMoved,
     /// A write took longer than an API server allows, while the boundary moved.
     HandedOver,

@@ -62,38 +62,40 @@ fn answer(
     }
 }
 
-/// Readiness: there is a policy and a certificate, and the inbound leg is as it should be. The
-/// controller starts without that, and may write the certificate for it. A policy input that was
-/// refused later is reported and does not make the pod unready: the last good one is in force.
+/// Readiness: there is a policy and a certificate, and the inbound leg has no problem. The controller starts
+/// without that, and may write the certificate for it. A policy input that was refused later is reported and does
+/// not make the pod unready: the last good one is in force.
 fn ready(shared: &Shared, webhook: Option<Result<String, String>>) -> Page {
-    let in_force = shared.feed.in_force();
-    let present = in_force.map(|it| format!("{} epoch {}", it.sharding.shard(), it.epoch.get()));
-    let policy = match (present, shared.feed.problem()) {
+    let active = shared.policy_store.active();
+    let present = active.map(|it| format!("{} epoch {}", it.sharding.shard(), it.epoch.get()));
+    let policy = match (present, shared.policy_store.problem()) {
         (Some(present), None) => Ok(present),
         (Some(present), Some(problem)) => Ok(format!("{present} stays in force: {problem}")),
         (None, problem) => Err(problem.unwrap_or_else(|| "none yet".into())),
     };
     let mut parts = vec![("policy", policy), ("certificate", certificate(shared))];
-    let locks = shared.feed.in_force().and_then(|it| {
-        let problem = shared.feed.controller().elections.problem(it.sharding.locks())?;
+    let locks = shared.policy_store.active().and_then(|it| {
+        let problem = shared.policy_store.controller().elections.problem(it.sharding.locks())?;
         Some(("locks", Ok(problem)))
     });
     parts.extend(locks);
-    // In Leases it is told by the condition; here also for pods that have none.
-    let writes = shared.feed.controller().foreign_writes.said().problem();
+    // In Leases it is notified by the condition; here also for pods that have none.
+    let writes = shared.policy_store.controller().foreign_writes.said().problem();
     parts.extend(writes.map(|(_, problem)| ("writes", Ok(problem))));
-    parts.extend(shared.feed.related_said().problem().map(|problem| ("related", Ok(problem))));
+    parts.extend(
+        shared.policy_store.related_said().problem().map(|problem| ("related", Ok(problem))),
+    );
     parts.extend(webhook.map(|webhook| ("webhook", webhook)));
     admin::ready(parts)
 }
 
 /// What the pod's controller has asked of the API server.
 fn observed(shared: &Shared) -> ObservedRequests {
-    let in_force = shared.feed.in_force();
-    let sharding = in_force.as_ref().map(|in_force| &*in_force.sharding);
+    let active = shared.policy_store.active();
+    let sharding = active.as_ref().map(|active| &*active.sharding);
     ObservedRequests {
-        resources: shared.feed.controller().observed.said(sharding),
-        elections: shared.feed.elections_said(),
+        resources: shared.policy_store.controller().observed.said(sharding),
+        elections: shared.policy_store.elections_said(),
     }
 }
 
@@ -114,9 +116,9 @@ fn certificate(shared: &Shared) -> Result<String, String> {
 }
 
 fn metrics(shared: &Shared, webhook: Option<&Webhook>, registry: &Registry) -> Page {
-    shared.feed.set_ages();
+    shared.policy_store.set_ages();
     let metrics = &shared.metrics;
-    let related = shared.feed.related_said().resources.len();
+    let related = shared.policy_store.related_said().resources.len();
     metrics.related_resources.set(related.try_into().unwrap_or(i64::MAX));
     metrics.leaf_not_after.set(since_1970(shared.tls.leaf.not_after()));
     let of_webhook = webhook.and_then(Webhook::certificate_not_after);
@@ -131,29 +133,29 @@ fn since_1970(end: Option<SystemTime>) -> f64 {
 }
 
 fn config(shared: &Shared) -> serde_json::Value {
-    let policy = shared.feed.in_force().map(|in_force| {
-        let scopes: serde_json::Map<_, _> = in_force
+    let policy = shared.policy_store.active().map(|active| {
+        let scopes: serde_json::Map<_, _> = active
             .sharding
             .rules()
             .map(|(rule, scope)| (rule.to_string(), scope.to_string().into()))
             .collect();
-        let namespaces: serde_json::Map<_, _> = in_force
+        let namespaces: serde_json::Map<_, _> = active
             .sharding
             .selected_namespaces()
             .map(|selected| (selected.selector().to_string(), json!(selected.names())))
             .collect();
         json!({
-            "shard": in_force.sharding.shard(),
-            "epoch": in_force.epoch.get(),
-            "locks": in_force.sharding.locks().own_names().collect::<Vec<_>>(),
+            "shard": active.sharding.shard(),
+            "epoch": active.epoch.get(),
+            "locks": active.sharding.locks().own_names().collect::<Vec<_>>(),
             "limits": scopes,
-            "fence": shared.feed.fence().mode().as_str(),
+            "fence": shared.policy_store.fence().mode().as_str(),
             "namespaces": namespaces,
         })
     });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "policy": policy,
-        "problem": shared.feed.problem(),
+        "problem": shared.policy_store.problem(),
     })
 }

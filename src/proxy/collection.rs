@@ -10,9 +10,9 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::Deserialize;
 
 use super::{
-    feed::InForce,
     live::Subject,
-    upstream::{Kept, Server},
+    policy_store::ActivePolicy,
+    upstream::{SavedRequest, Server},
 };
 use crate::positions::{Grants, Position, Positions, Resume};
 use ctrlmesh_policy::{Filter, GroupResource, Refusal, Refused, Restriction, Sharding};
@@ -22,7 +22,7 @@ use ctrlmesh_wire::{ListOptions, RequestInfo, Verb};
 pub(super) struct Collection {
     pub(super) subject: Subject,
     pub(super) position: Arc<Position>,
-    pub(super) in_force: Arc<InForce>,
+    pub(super) active: Arc<ActivePolicy>,
     /// The part of its selected objects that is in the shard.
     pub(super) filter: Filter,
     pub(super) bookmarks: Bookmarks,
@@ -31,7 +31,7 @@ pub(super) struct Collection {
     /// The position from which a watch resumes.
     pub(super) from: Option<u64>,
     /// The request of a watch; `None` if it is too long to be kept.
-    pub(super) asked: Option<Kept>,
+    pub(super) asked: Option<SavedRequest>,
     /// A hash of path and selectors: equal for a list and the watch that resumes from it.
     pub(super) key: u64,
     /// The position it resumes from, after the key of the grant that gave it.
@@ -41,8 +41,8 @@ pub(super) struct Collection {
     pub(super) former: Vec<Arc<Sharding>>,
 }
 
-/// The time from which the events of a watch are in order, and bookmarks of our own may stand
-/// between them.
+/// The time from which the events of a watch are in order. From then on, bookmarks of our own may stand between
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bookmarks {
     /// There are no bookmarks, so the position may have expired.
@@ -58,7 +58,7 @@ impl Collection {
         info: &RequestInfo<'_>,
         restriction: &Restriction,
         position: Arc<Position>,
-        in_force: &Arc<InForce>,
+        active: &Arc<ActivePolicy>,
     ) -> Self {
         let key = collection_key(info);
         let resumes = resumes(info, key);
@@ -79,7 +79,7 @@ impl Collection {
         Self {
             subject,
             position,
-            in_force: Arc::clone(in_force),
+            active: Arc::clone(active),
             filter: restriction.filter.clone(),
             bookmarks: match from {
                 _ if !asks && !hides_bookmarks => Bookmarks::Never,
@@ -103,22 +103,22 @@ impl Collection {
     /// Keeps its position from now on: some of it is about to be shown.
     pub(super) fn keep_position(&mut self, server: &Server) {
         if let Some(positions) = server.positions.get() {
-            let InForce { epoch, sharding, .. } = &*self.in_force;
+            let ActivePolicy { epoch, sharding, .. } = &*self.active;
             self.position = positions.keep(&self.subject.resource, *epoch, sharding);
         }
     }
 
     /// Whether the shard sees only a part of it. If not, it passes even if it cannot be parsed.
     pub(super) fn is_limited(&self) -> bool {
-        self.subject.is_limited(&self.in_force)
+        self.subject.is_limited(&self.active)
     }
 
-    /// Whether a watch or a continued list resumes from a position that was shown under the present
-    /// scope, if from any.
+    /// Whether a watch or a continued list may resume. It may if its position was shown under the present scope,
+    /// or if it has no position.
     pub(super) fn may_resume(&self, grants: &mut Grants) -> bool {
         let resumes = self.resumes.filter(|_| self.has_scope());
         resumes.is_none_or(|(key, resume)| {
-            grants.resume(key, resume, self.in_force.epoch, &self.position)
+            grants.resume(key, resume, self.active.epoch, &self.position)
         })
     }
 
@@ -135,11 +135,11 @@ impl Collection {
         grants: &mut Grants,
         positions: &Positions,
     ) -> Result<(), Refused> {
-        let Self { subject, position, in_force, from, .. } = &*self;
-        let former = from
-            .and_then(|at| positions.former(&subject.resource, position, at, &in_force.sharding));
+        let Self { subject, position, active, from, .. } = &*self;
+        let former =
+            from.and_then(|at| positions.former(&subject.resource, position, at, &active.sharding));
         self.former = former.ok_or_else(expired)?;
-        grants.join(self.key, self.in_force.epoch, &self.position);
+        grants.join(self.key, self.active.epoch, &self.position);
         Ok(())
     }
 }

@@ -123,8 +123,8 @@ pub struct PlainFlags {
           default_value = ClusterDomain::DEFAULT)]
     pub cluster_domain: ClusterDomain,
 
-    /// The file with the labels of this pod, as a downwardAPI volume writes it; the ShardingConfig
-    /// that selects them is put in force
+    /// The file with the labels of this pod, as a downwardAPI volume writes it. The proxy uses the ShardingConfig
+    /// that selects them
     #[arg(long, env = "CTRLMESH_POD_LABELS", value_name = "FILE")]
     pub pod_labels: Option<PathBuf>,
 
@@ -143,8 +143,8 @@ pub struct PlainFlags {
     #[arg(long, env = "CTRLMESH_FENCE", value_name = "MODE", default_value = "Warn")]
     pub fence: FenceMode,
 
-    /// The boundaries other than labels that are sent to the API server if it proves that it
-    /// supports them; the proxy judges each object in any case
+    /// The boundaries other than labels that are sent to an API server that supports them. The proxy judges each
+    /// object in any case
     #[arg(long, env = "CTRLMESH_PUSHDOWN", value_enum, default_value_t = Pushdown::Auto)]
     pub pushdown: Pushdown,
 
@@ -422,7 +422,7 @@ fn kubelets_upstream(host: Option<&str>, port: Option<&str>) -> Result<UpstreamA
     Ok(UpstreamAddr::from_host_port(host, number.get())?)
 }
 
-/// The address or name by which clients call the API server through us if nobody tells them another:
+/// The address or name by which clients call the API server through us if no one tells them another:
 /// the listener's in direct mode, else that which the kubelet names to every container.
 fn called(
     route: &Route,

@@ -35,8 +35,8 @@ use super::{
     stall::Stalls,
     streams::ReplyBody,
     upstream::{
-        Broken, ClientBody, CurrentConnection, Leftover, Line, MAX_HEADER_COUNT, Redial, Server,
-        UPLOAD_WINDOW, Understood, Upstream, UpstreamConn, UpstreamTlsStream, h1_requests,
+        Broken, Capabilities, ClientBody, CurrentConnection, Leftover, Line, MAX_HEADER_COUNT,
+        Redial, Server, UPLOAD_WINDOW, Upstream, UpstreamConn, UpstreamTlsStream, h1_requests,
         http2::{self, MAX_HEADERS, PING_INTERVAL, PING_TIMEOUT, SEND_BUFFER},
     },
 };
@@ -98,7 +98,7 @@ struct Common {
     id: u64,
     server: Arc<Server>,
     name: String,
-    understood: Arc<Understood>,
+    understood: Arc<Capabilities>,
 }
 
 impl Common {
@@ -183,7 +183,7 @@ where
         .auto_date_header(false)
         .max_concurrent_streams(streams)
         .max_pending_accept_reset_streams(4 * streams as usize)
-        // Each refused write whose body nobody reads is one, in all of the connection's life. The client is
+        // Each refused write whose body no one reads is one, in all of the connection's life. The client is
         // the pod's own controller, and watches are on its connection.
         .max_local_error_reset_streams(None)
         .initial_stream_window_size(UPLOAD_WINDOW)

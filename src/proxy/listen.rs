@@ -95,14 +95,14 @@ impl Leads {
 
 /// The listener's end of the data threads.
 #[derive(Clone, Debug)]
-pub(super) struct Hands {
-    threads: Vec<Hand>,
+pub(super) struct Dispatcher {
+    threads: Vec<WorkerSlot>,
     open: Arc<watch::Sender<usize>>,
     most: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Hand {
+struct WorkerSlot {
     tx: mpsc::Sender<(Accepted, Slot)>,
     load: Arc<AtomicUsize>,
 }
@@ -118,16 +118,16 @@ pub(super) struct Slot {
 }
 
 /// Both ends for `count` data threads, which carry at most `most` connections together.
-pub(super) fn hands(count: usize, most: usize) -> (Hands, Vec<Queue>) {
+pub(super) fn hands(count: usize, most: usize) -> (Dispatcher, Vec<Queue>) {
     let pair = || {
         let (tx, rx) = mpsc::channel(HAND_OVER);
-        (Hand { tx, load: Arc::default() }, rx)
+        (WorkerSlot { tx, load: Arc::default() }, rx)
     };
     let (threads, queues) = (0..count).map(|_| pair()).unzip();
-    (Hands { threads, open: Arc::new(watch::Sender::new(0)), most }, queues)
+    (Dispatcher { threads, open: Arc::new(watch::Sender::new(0)), most }, queues)
 }
 
-impl Hands {
+impl Dispatcher {
     /// Resolves when no connection is open on any thread.
     pub(super) fn idle(&self) -> impl Future<Output = ()> + use<> {
         let mut open = self.open.subscribe();
@@ -174,7 +174,7 @@ impl Drop for Slot {
 /// counted.
 pub(super) async fn accept(
     listener: Listener,
-    hands: Hands,
+    hands: Dispatcher,
     accept_backoff: &AcceptBackoff,
     metrics: &Metrics,
 ) {

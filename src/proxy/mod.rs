@@ -13,22 +13,21 @@
 //! [`upstream`] is the API server also as steps 4 and 5 use it: for the client's request and for our
 //! own. All that its connections share is one value, which each connection names.
 //!
-//! Beside that path: [`feed`] keeps the policy in force, [`live`] tells watches of the next one,
+//! Next to that path: [`policy_store`] keeps the policy in force, [`live`] tells watches of the next one,
 //! [`stall`] finds clients that stop reading, [`admin`] answers people and kubelets,
 //! [`outcome`] turns every exit into one log line and one count, [`metrics`] declares the counts,
 //! [`config`] the flags, [`enrol`] has the certificate signed, [`collection`] decides whether a client
 //! may resume, [`ring`] keeps the Lease in which the pod says what it may write,
 //! [`ctrlmesh_base::process::supervisor`] notices the end of a task that must not end.
 //!
-//! Each data thread runs its connections on a runtime of its own and shares with the others only
-//! [`Shared`], such as the policy, the positions and the counters ([`shared`] has what is shared by
-//! whom). One control thread does all the rest, so it responds also when the data threads are busy.
+//! Each data thread runs its connections on a runtime of its own and shares with the others only [`Shared`], such
+//! as the policy, the positions and the counters ([`shared`] says which threads share which values). One control
+//! thread does all the rest, so it responds also when the data threads are busy.
 
 mod admin;
 mod collection;
 pub mod config;
 mod enrol;
-mod feed;
 mod inbound;
 mod legs;
 mod listen;
@@ -36,6 +35,7 @@ mod live;
 mod metrics;
 mod outcome;
 mod peers;
+mod policy_store;
 mod positions;
 mod request;
 mod ring;
@@ -62,12 +62,12 @@ use tokio::{
 
 pub use self::config::{BadConfig, Config, ManagerFlags, PlainFlags, ProxyArgs};
 use self::{
-    feed::KnownRequests,
     inbound::{Inbound, Webhook},
     listen::{Accepted, Queue, To},
     live::LiveStreams,
     metrics::{Leg, Metrics, RequestCounts},
     outcome::{Closed, Live, connection_closed},
+    policy_store::KnownRequests,
     shared::{LAST_CALL, Shared, Worker},
     upstream::Destination,
 };
@@ -124,7 +124,7 @@ async fn outbound(
     let upstream = match to.dial((&hello.client_hello()).into()).await {
         Ok(upstream) => upstream,
         Err(why) => {
-            worker.shared.feed.has_asked(None);
+            worker.shared.policy_store.has_asked(None);
             tls.turn_away(hello, why).await;
             return why;
         }
@@ -157,7 +157,7 @@ async fn data_thread(
         known_requests: KnownRequests::default(),
     });
     let mut tasks = SupervisedTasks::default();
-    let follow = Rc::clone(&live).follow(Arc::clone(&shared.feed));
+    let follow = Rc::clone(&live).follow(Arc::clone(&shared.policy_store));
     supervisor.spawn_local(&mut tasks, "follower of the policy", follow);
     let mut connections = JoinSet::new();
     let mut is_open = true;

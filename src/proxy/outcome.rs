@@ -163,7 +163,7 @@ pub(super) enum Decided {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub(super) enum How {
-    /// By this pod: the object is its shard's, or nobody's alone.
+    /// By this pod: the object is its shard's, or no one's alone.
     Here,
     /// By this pod, since a fact that decides is not in the review, or it cannot be read.
     Unknown,
@@ -211,7 +211,7 @@ pub(super) enum Ended {
 /// One request's record. It becomes one access line, one count and one duration when it is
 /// dropped, whatever path led there.
 #[derive(Debug)]
-pub(super) struct Access {
+pub(super) struct RequestRecord {
     counts: Rc<RequestCounts>,
     started: Instant,
     leg: Leg,
@@ -232,7 +232,7 @@ pub(super) struct Access {
     headers_after: Option<Duration>,
 }
 
-impl Access {
+impl RequestRecord {
     /// Begins the record of a request that has arrived.
     pub(super) fn begin(counts: &Rc<RequestCounts>, leg: Leg, connection: u64) -> Self {
         Self {
@@ -266,7 +266,7 @@ impl Access {
         }
     }
 
-    /// Records the client of a list or watch, which is told if it has to list again.
+    /// Records the client of a list or watch, which is notified if it has to list again.
     pub(super) fn is_of(&mut self, headers: &HeaderMap) {
         let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         self.agent = agent.map(|agent| agent.get(..MAX_AGENT).unwrap_or(agent).into());
@@ -313,7 +313,7 @@ impl Access {
     }
 }
 
-impl Drop for Access {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         let took = self.started.elapsed();
         self.count(took);

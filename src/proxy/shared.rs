@@ -21,9 +21,9 @@ use tokio::{
 
 use super::{
     config::{Config, Mode, OnChange},
-    feed::{Feed, KnownRequests, UnderWay},
-    live::{LiveStreams, StreamTable, Turns},
+    live::{LiveStreams, MoveBarrier, StreamTable},
     metrics::{Metrics, RequestCounts},
+    policy_store::{InFlightGuard, KnownRequests, PolicyStore},
     stall::{Stalls, Unread},
     tls::Tls,
     upstream::{CurrentConnection, Leftover, Room, Upstream},
@@ -36,9 +36,9 @@ use ctrlmesh_net::Clock;
 /// asked to finish.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 
-/// Bytes that all bodies that are buffered whole may take, and that may wait of all that are
-/// streamed: those of 250 streams, and more.
+/// Most bytes of all bodies that are buffered whole.
 const BODIES: usize = 16 << 20;
+/// Most bytes of all uploads that are not sent yet: those of 250 streams, and more.
 const UPLOADS: usize = 32 << 20;
 /// Bytes of all objects that are not whole yet, and of those that change hands.
 pub(super) const UNFINISHED: usize = 32 << 20;
@@ -52,9 +52,9 @@ const REPLACING: usize = 32;
 pub(super) struct Shared {
     pub(super) metrics: Arc<Metrics>,
     pub(super) tls: Tls,
-    pub(super) feed: Arc<Feed>,
+    pub(super) policy_store: Arc<PolicyStore>,
     pub(super) streams: Arc<StreamTable>,
-    pub(super) turns: Arc<Turns>,
+    pub(super) turns: Arc<MoveBarrier>,
     pub(super) bodies: Arc<Room>,
     pub(super) uploads: Arc<Room>,
     pub(super) unread: Arc<Unread>,
@@ -69,12 +69,17 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(config: &Config, metrics: Arc<Metrics>, tls: Tls, feed: Arc<Feed>) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        metrics: Arc<Metrics>,
+        tls: Tls,
+        policy_store: Arc<PolicyStore>,
+    ) -> Self {
         Self {
             tls,
-            feed,
+            policy_store,
             streams: Arc::default(),
-            turns: Arc::new(Turns::new(metrics.policy_epoch.clone())),
+            turns: Arc::new(MoveBarrier::new(metrics.policy_epoch.clone())),
             bodies: Room::new(BODIES, &metrics.filter_memory),
             uploads: Room::new(UPLOADS, &metrics.upload_memory),
             unread: Arc::default(),
@@ -127,7 +132,7 @@ impl Pair {
     /// Waits for the answer to a write whose client is gone. `None` if it is broken off.
     pub(super) async fn without_client<T>(
         &self,
-        write: &UnderWay,
+        write: &InFlightGuard,
         answer: impl Future<Output = T>,
     ) -> Option<T> {
         if self.left_behind.get() >= LEFT_BEHIND {

@@ -33,8 +33,8 @@ const MAX_STALLED: usize = 32;
 const MAX_UNREAD: usize = 48;
 /// The time without a poll after which a response counts as unread by its client.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
-/// The time for reading if there are more unread responses than may be, and if there are half as
-/// many again. They fill within a second.
+/// The time for reading if there are more unread responses than allowed. The second time is for an excess of half
+/// that number. Such responses fill within a second.
 const STALLED_AFTER_CROWDED: Duration = Duration::from_millis(400);
 const STALLED_AFTER_FLOODED: Duration = Duration::from_millis(10);
 /// The excess that counts as a flood.
@@ -232,7 +232,7 @@ mod tests {
     async fn t74_those_that_wait_longest_are_the_excess() {
         let all = Rc::new(Stalls::default());
         let mut followers = unread(&all, MAX_STALLED + 3).await;
-        assert_eq!(all.to_reset(), [], "nobody has waited long");
+        assert_eq!(all.to_reset(), [], "no one has waited long");
         advance(STALLED_AFTER).await;
         let first = first(&all, 3);
         assert_eq!(all.to_reset(), first);

@@ -17,15 +17,15 @@ use super::{
     config::{Certificate, Config, PolicySource},
     data_thread,
     enrol::{Enrol, Manager},
-    feed::{Feed, OwnPod, PolicyFile, follow_cluster, follow_moves},
     inbound::{self, Webhook},
-    listen::{self, Hands, Leads, Listener, Queue},
+    listen::{self, Dispatcher, Leads, Listener, Queue},
     metrics::Metrics,
     peers,
-    ring::{KeptLease, OwnLease},
+    policy_store::{OwnPod, PolicyFile, PolicyStore, follow_cluster, follow_moves},
+    ring::{KeptLease, PodLease},
     shared::Shared,
     tls::Tls,
-    upstream::{Abilities, BadTls, KeptPositions, OwnSockets, RootedTls, Server},
+    upstream::{Abilities, BadTls, OwnSockets, PositionStore, RootedTls, Server},
 };
 use ctrlmesh_base::{
     cluster::{OwnAccess, chain},
@@ -60,7 +60,7 @@ pub struct Proxy {
     /// Follows the policy for as long as it is polled.
     follow_policy: BoxFuture<'static, ()>,
     /// The pod's Lease. `None` outside of a pod, and with a policy in a file.
-    lease: Option<OwnLease>,
+    lease: Option<PodLease>,
 }
 
 /// Reasons why the proxy does not start.
@@ -125,11 +125,12 @@ impl Proxy {
         let (tls, enrol) = tls(&config, &metrics)?;
         let server = Arc::new(server(&config)?);
         let state_dir = config.plain.state_dir.clone();
-        let feed = Feed::new(vec![Arc::clone(&server)], state_dir, Arc::clone(&metrics))
-            .with_fence_mode(config.plain.fence);
-        let feed = Arc::new(feed);
-        let lease = lease(&config, &feed, &metrics);
-        let follow_policy = policy(&config, &feed, lease.is_some()).await?;
+        let policy_store =
+            PolicyStore::new(vec![Arc::clone(&server)], state_dir, Arc::clone(&metrics))
+                .with_fence_mode(config.plain.fence);
+        let policy_store = Arc::new(policy_store);
+        let lease = lease(&config, &policy_store, &metrics);
+        let follow_policy = policy(&config, &policy_store, lease.is_some()).await?;
         let cannot = |flag, addr| move |error| StartError::Listen(flag, addr, error);
         let flags = [
             ("--listen", Some(config.plain.listen)),
@@ -144,8 +145,8 @@ impl Proxy {
         }
         let admin = socket::listen_on_all(config.plain.admin)
             .map_err(cannot("--admin", config.plain.admin))?;
-        let webhook = webhook(&config, &tls, &feed, &metrics)?;
-        let shared = Arc::new(Shared::new(&config, metrics, tls, feed));
+        let webhook = webhook(&config, &tls, &policy_store, &metrics)?;
+        let shared = Arc::new(Shared::new(&config, metrics, tls, policy_store));
         Ok(Self {
             config,
             shared,
@@ -198,16 +199,16 @@ impl Proxy {
         let ports = ports.chain(inbound_tasks(webhook, &hands, &shared, config.identity.clone()));
         ports.for_each(|(name, task)| supervise(name, task));
         drop(hands);
-        let feed = Arc::clone(&shared.feed);
-        supervise("moves of the boundary", follow_moves(Arc::clone(&feed)).boxed());
-        supervise("state directory", async move { feed.keep_past().await }.boxed());
+        let policy_store = Arc::clone(&shared.policy_store);
+        supervise("moves of the boundary", follow_moves(Arc::clone(&policy_store)).boxed());
+        supervise("state directory", async move { policy_store.keep_past().await }.boxed());
         let certificates =
             keep_certificates(config.clock.clone(), Arc::clone(&shared), vec![self.server]);
         supervise("certificates", certificates.boxed());
         if let Some(enrol) = self.enrol {
             supervise("enrolment", enrol.keep().boxed());
         }
-        supervise("policy feed", self.follow_policy);
+        supervise("policy policy_store", self.follow_policy);
         let lease = self.lease.map(|lease| lease.start(&supervisor));
 
         let deadline = tokio::select! {
@@ -239,7 +240,7 @@ type Supervised = (&'static str, BoxFuture<'static, ()>);
 
 fn acceptors(
     listeners: Vec<Listener>,
-    hands: &Hands,
+    hands: &Dispatcher,
     shared: &Arc<Shared>,
 ) -> impl Iterator<Item = Supervised> {
     listeners.into_iter().map(|listener| {
@@ -254,13 +255,13 @@ fn acceptors(
 /// The tasks of the inbound leg. A pod without an identity has no peers.
 fn inbound_tasks(
     webhook: Option<Arc<Webhook>>,
-    hands: &Hands,
+    hands: &Dispatcher,
     shared: &Arc<Shared>,
     own: Option<PodIdentity>,
 ) -> impl Iterator<Item = Supervised> + use<> {
     let (hands, shared) = (hands.clone(), Arc::clone(shared));
     webhook.into_iter().flat_map(move |webhook| {
-        let (peers, siblings) = (webhook.peers(), shared.feed.siblings());
+        let (peers, siblings) = (webhook.peers(), shared.policy_store.siblings());
         let follow = own.clone().map(|own| {
             let access = OwnAccess::Environment;
             ("peers", peers::follow(peers, access, own, siblings).boxed())
@@ -316,7 +317,7 @@ fn tls(
 fn webhook(
     config: &Config,
     tls: &Tls,
-    feed: &Feed,
+    policy_store: &PolicyStore,
     metrics: &Metrics,
 ) -> Result<Option<Arc<Webhook>>, StartError> {
     let Some(inbound) = config.inbound.clone() else { return Ok(None) };
@@ -332,7 +333,7 @@ fn webhook(
         inbound,
         config.plain.state_dir.as_deref(),
         peers,
-        feed.siblings(),
+        policy_store.siblings(),
         metrics,
         &config.clock,
     )?;
@@ -341,7 +342,7 @@ fn webhook(
 
 fn server(config: &Config) -> Result<Server, StartError> {
     let tls = RootedTls::read(config.plain.upstream_ca.clone(), config.clock.clone());
-    let positions = KeptPositions::open(config.plain.state_dir.clone());
+    let positions = PositionStore::open(config.plain.state_dir.clone());
     Ok(Server {
         route: config.route.clone(),
         tls: tls.map_err(|bad| match bad {
@@ -356,25 +357,29 @@ fn server(config: &Config) -> Result<Server, StartError> {
 }
 
 /// The pod's Lease, where the pod has one.
-fn lease(config: &Config, feed: &Arc<Feed>, metrics: &Arc<Metrics>) -> Option<OwnLease> {
+fn lease(
+    config: &Config,
+    policy_store: &Arc<PolicyStore>,
+    metrics: &Arc<Metrics>,
+) -> Option<PodLease> {
     let PolicySource::Cluster { .. } = &config.policy else { return None };
     let own = config.identity.clone()?;
-    Some(OwnLease::new(OwnAccess::Environment, own, Arc::clone(feed), Arc::clone(metrics)))
+    Some(PodLease::new(OwnAccess::Environment, own, Arc::clone(policy_store), Arc::clone(metrics)))
 }
 
 /// The future that follows the policy. Its source was found usable, and is in force if it can be.
 async fn policy(
     config: &Config,
-    feed: &Arc<Feed>,
+    policy_store: &Arc<PolicyStore>,
     has_lease: bool,
 ) -> Result<BoxFuture<'static, ()>, StartError> {
-    let feed = Arc::clone(feed);
+    let policy_store = Arc::clone(policy_store);
     match config.policy.clone() {
         PolicySource::File { path, shard } => {
             let file = PolicyFile { path, shard, namespace: config.plain.pod_namespace.clone() };
             let draft = file.read().map_err(|error| StartError::Policy(error.into()))?;
             match draft.resolve(None) {
-                Ok(policy) => drop(feed.install(feed.with_kept_locks(policy))),
+                Ok(policy) => drop(policy_store.install(policy_store.with_kept_locks(policy))),
                 // The labels come from the API server: without one the policy would wait for ever.
                 Err(unknown) => {
                     let client = OwnAccess::Environment.client().await;
@@ -382,13 +387,13 @@ async fn policy(
                     client.map_err(|error| StartError::Labels(field, error.into()))?;
                 }
             }
-            Ok(file.follow(feed).boxed())
+            Ok(file.follow(policy_store).boxed())
         }
         PolicySource::Cluster { namespace, pod_labels } => {
             let client = OwnAccess::Environment.client().await;
             let client = client.map_err(|error| StartError::Cluster(error.into()))?;
             let pod = OwnPod { labels: pod_labels, namespace, name: config.plain.pod_name.clone() };
-            Ok(follow_cluster(client, pod, feed, has_lease).boxed())
+            Ok(follow_cluster(client, pod, policy_store, has_lease).boxed())
         }
     }
 }
@@ -409,7 +414,7 @@ async fn keep_certificates(clock: Clock, shared: Arc<Shared>, servers: Vec<Arc<S
         for server in &servers {
             match server.tls.refresh() {
                 Ok(false) => {}
-                Ok(true) => tracing::info!("the upstream's CA was read anew"),
+                Ok(true) => tracing::info!("the upstream's CA was read again"),
                 Err(error) => {
                     let error = chain(&error);
                     tracing::warn!(error, "the upstream's new CA cannot be used");

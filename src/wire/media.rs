@@ -20,9 +20,9 @@ pub enum Encoding {
 const MAX_CLAUSES: usize = 64;
 
 impl Encoding {
-    /// The encoding of our response to a request with this `Accept` header, by the API server's
-    /// rules for its own errors: the first acceptable clause in its order, in which a wildcard
-    /// comes last whatever its `q`; JSON if there is none. Parameters such as `as=Table` apply to
+    /// The encoding of our response to a request with this `Accept` header. It follows the API
+    /// server's rules for its own errors: the first acceptable clause in its order, in which a
+    /// wildcard comes last whatever its `q`; JSON if there is none. Parameters such as `as=Table` apply to
     /// objects; a Status stays a Status.
     pub fn negotiate(accept: Option<&str>) -> Self {
         let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {

@@ -1,7 +1,7 @@
 //! The options of a list, watch or deletecollection (`metav1.ListOptions`), read once.
 //!
-//! The API server itself answers a request whose options it cannot decode: so an error here is no
-//! refusal, and whoever needs the value says what follows from it.
+//! The API server itself answers a request whose options it cannot decode. So an error here is no
+//! refusal, and the caller that needs the value says what follows from it.
 
 use std::{borrow::Cow, num::ParseIntError};
 

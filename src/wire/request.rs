@@ -181,7 +181,7 @@ impl<'a> RequestInfo<'a> {
         }
     }
 
-    /// The raw path of the collection of a list or watch, without the verb and the name in a
+    /// The raw path of the collection of a list or watch. It lacks the verb and the name of a
     /// deprecated path. `None` if there is no collection.
     pub fn collection(&self) -> Option<String> {
         let resource = self.resource().filter(|resource| resource.subresource.is_none())?;

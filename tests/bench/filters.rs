@@ -20,7 +20,7 @@ use ctrlmesh_bench::{KEPT, list, watch};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A frame of HTTP/2 that nobody asked to be larger.
+/// A frame of HTTP/2 that no one asked to be larger.
 const CHUNK: usize = 16 << 10;
 const PODS: u32 = 500;
 const ENCODINGS: [(Encoding, &str); 3] =
@@ -118,7 +118,7 @@ fn bench(
 ) {
     let mut out = Vec::with_capacity(2 * body.len());
     let left = filter(body, &mut out);
-    // Of what is dropped, protobuf leaves a gap of the same length.
+    // Protobuf replaces dropped items by a gap of the same length.
     let gaps = name == "protobuf" && left == body.len();
     let share = 100.0 * left as f64 / body.len() as f64;
     assert!(gaps || (share - f64::from(percent)).abs() < 1.0, "{name}: {share} % left");

@@ -1,7 +1,7 @@
-//! What a look for a listening socket costs, beside 20 servers and 1,000 connections.
+//! What a look for a listening socket costs, next to 20 servers and 1,000 connections.
 //!
 //! `cargo bench -p ctrlmesh-bench --bench listening`. Linux lists sockets that listen first, and
-//! connections in no order; a port that nobody listens on is looked for to the end.
+//! connections in no order; a port that no one listens on is looked for to the end.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that cannot run ends")]
 

@@ -37,7 +37,7 @@ fn policy(count: u32) -> Policy {
 
 fn decide(policy: &Policy, path: &str, query: Option<&str>) -> Option<String> {
     let info = RequestInfo::parse(&Method::GET, path, query).unwrap();
-    let action = policy.sharding.action(&info);
+    let action = policy.sharding.action(&info, None);
     policy.sharding.rewrite(&action, &info).unwrap().target(&info)
 }
 
@@ -130,7 +130,10 @@ fn fences(criterion: &mut Criterion) {
             let path = format!("/api/v1/namespaces/other/{resource}/checkout");
             let info = RequestInfo::parse(&Method::PATCH, &path, None).unwrap();
             group.bench_function(format!("{name}/{resource}"), |bencher| {
-                bencher.iter(|| policy.fence.judge(black_box(&policy.sharding), black_box(&info)));
+                bencher.iter(|| {
+                    let action = policy.sharding.action(black_box(&info), None);
+                    policy.fence.judge(black_box(&policy.sharding), black_box(&info), &action)
+                });
             });
         }
     }

@@ -1,6 +1,6 @@
 //! What it costs to find the owner of an admission review, small and large.
 //!
-//! `cargo bench -p ctrlmesh-bench --bench reviews`. A small review is read until its owner is told;
+//! `cargo bench -p ctrlmesh-bench --bench reviews`. A small review is read until its owner is notified;
 //! of the large one the stored object comes last, behind 18 MB of the new one, so that all of it is
 //! read. Bodies come in pieces of a TLS record.
 
@@ -10,15 +10,15 @@ use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ctrlmesh::{
-    policy::{Owner, Siblings, all_of, from_documents},
+    policy::{ControllerShards, Owner, all_of, from_documents},
     wire::review::Reader,
 };
 
 /// The longest record of TLS.
 const PIECE: usize = 16 << 10;
 
-/// Four shards by label: the owner is told by the stored object's labels alone.
-fn siblings() -> Siblings {
+/// Four shards by label: the owner is notified by the stored object's labels alone.
+fn siblings() -> ControllerShards {
     let config = |name: &str| {
         format!(
             "---\napiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\
@@ -30,7 +30,9 @@ fn siblings() -> Siblings {
     };
     let configs = ["red", "green", "blue", "black"].map(config).concat();
     let own = from_documents(configs.as_bytes(), "red", None).unwrap();
-    Siblings::of(&own, &all_of(configs.as_bytes(), "red", None).unwrap(), None).unwrap().unwrap()
+    ControllerShards::of(&own, &all_of(configs.as_bytes(), "red", None).unwrap(), None)
+        .unwrap()
+        .unwrap()
 }
 
 /// An update, whose objects have `data` besides their metadata.
@@ -47,7 +49,7 @@ fn update(data: &str) -> String {
 }
 
 /// The owner, and the bytes that were read until it was told.
-fn owner(siblings: &Siblings, body: &[u8]) -> (bool, u64) {
+fn owner(siblings: &ControllerShards, body: &[u8]) -> (bool, u64) {
     let mut reader = Reader::new();
     for piece in body.chunks(PIECE) {
         reader.feed(piece).unwrap();

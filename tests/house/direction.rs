@@ -18,7 +18,7 @@ const ENGINES: [&str; 3] = ["Incoming", "h2::", "hyper::client"];
 const OF_ENGINES: [&str; 5] =
     ["enrol/ask.rs", "legs.rs", "upstream/body.rs", "upstream/connection.rs", "upstream/http2.rs"];
 
-fn source(package: &str) -> Vec<(PathBuf, String)> {
+pub(super) fn source(package: &str) -> Vec<(PathBuf, String)> {
     files_below(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(package))
 }
 

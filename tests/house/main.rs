@@ -19,3 +19,4 @@ mod docs;
 mod goldens;
 mod modules;
 mod readme;
+mod words;

@@ -316,7 +316,8 @@ fn places(value: &Value, at: &str, into: &mut Vec<String>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
 
-    /// A review with a field of another type is answered or refused; what is patched, once and for all.
+    /// A review with a field of another type is answered or refused. A pod is patched once and for
+    /// all.
     #[test]
     fn i12_any_review_is_answered(
         at in any::<prop::sample::Index>(),

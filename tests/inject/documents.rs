@@ -1,4 +1,4 @@
-//! Several documents, their YAML, and what is told about them.
+//! Several documents, their YAML, and the notices about them.
 
 use std::fs;
 
@@ -176,7 +176,7 @@ fn every_kind_with_pods_is_known() {
         };
         let output = files.injected(&format!("{head}{body}"), &[]);
         assert!(output.contains("name: ctrlmesh-proxy\n"), "{kind}");
-        // A Deployment of somebody else's API is not ours to change, and not to pass over either.
+        // A Deployment of someone else's API is not ours to change, and not to pass over either.
         let foreign = format!("{head}{body}").replace(version, "example.com/v1");
         let output = files.run(&foreign, &[]);
         assert!(output.status.success());

@@ -1,6 +1,6 @@
-//! The Pod Security Standards, from their text (kubernetes.io, "Pod Security Standards", as of
-//! Kubernetes 1.34), for the containers that we add. The real evaluator judges the same in
-//! `tests/e2e/tests/injected.rs`.
+//! The Pod Security Standards, for the containers that we add. They are from the text on
+//! kubernetes.io, "Pod Security Standards", as of Kubernetes 1.34. The real evaluator judges the
+//! same in `tests/e2e/tests/injected.rs`.
 
 use std::ops::RangeInclusive;
 

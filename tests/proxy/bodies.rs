@@ -178,7 +178,7 @@ async fn t62_a_write_is_never_sent_twice() {
                 Death::Tear => call.reset(),
                 Death::Kill => upstream.kill(0).await,
             }
-            pending.await.expect_err("the answer is lost, and nobody knows what was done");
+            pending.await.expect_err("the answer is lost, and no one knows what was done");
             assert!(upstream.is_quiet(), "{http:?} {death:?}");
             assert_eq!(upstream.accepted(), 1, "{http:?} {death:?}");
             let labels = [("verb", "create"), ("code_class", "none")];
@@ -244,7 +244,7 @@ async fn t69_goaway_lets_streams_finish_and_tells_the_client() {
     assert!(told.contains("GoAway") || told.contains("REFUSED_STREAM"), "{told}");
     let told = refused_request(&mut client, &mut upstream).await;
     assert!(told.contains("GoAway") || told.contains("Canceled"), "{told}");
-    assert!(client.is_closed(), "this client knows that it must dial anew");
+    assert!(client.is_closed(), "this client knows that it must dial again");
     get_call.json(200, "{\"x\":1}");
     assert_eq!(client::text(get.await.unwrap()).await, (200, "{\"x\":1}".into()));
     events.send("{\"type\":\"MODIFIED\",\"object\":{}}\n").await;

@@ -217,7 +217,7 @@ async fn bad_sigterm_twice_ends_at_once() {
     pending.await.unwrap_err();
 }
 
-/// The preStop hook of a classic sidecar, as it queries the proxy beside it.
+/// The preStop hook of a classic sidecar, as it queries the proxy next to it.
 #[tokio::test]
 async fn i13_the_hook_before_sigterm_knows_whether_there_are_clients() {
     let mut upstream = Upstream::start().await;

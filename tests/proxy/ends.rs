@@ -147,7 +147,7 @@ async fn bad_client_without_a_signature_scheme_of_ours() {
 
 #[tokio::test]
 async fn bad_upstream_that_never_answers_the_dial() {
-    // The kernel accepts the connection, but nobody speaks TLS.
+    // The kernel accepts the connection, but no one speaks TLS.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let ca = Ca::new("the cluster's CA");
     let proxy = Setup::to(mute.local_addr().unwrap()).start(Files::new(&ca.pem)).await;

@@ -89,7 +89,7 @@ async fn bad_write_into_another_shards_namespace_is_refused_and_sent_nowhere() {
 #[tokio::test]
 async fn a_refused_write_ends_neither_its_connection_nor_what_is_beside_it() {
     let (mut upstream, _proxy, mut client) = fenced(Http::One, "[a]", "{mode: Enforce}").await;
-    // A body that nobody reads, larger than any buffer.
+    // A body that no one reads, larger than any buffer.
     let big = vec![b' '; 8 << 20];
     let response = client.send(request_with(Method::POST, FOREIGN, big)).await;
     // In HTTP/1.1 the connection may end with the body unread: the answer comes first.
@@ -189,7 +189,7 @@ async fn bad_delete_in_a_namespace_that_has_just_come_is_a_conflict() {
     }
     let gained = [("resource", "configmaps"), ("verdict", "gained")];
     assert_eq!(proxy.metric(FENCE, &gained).await.to_string(), "1");
-    // It may write what it can see to be its own by now, and delete what was its own before.
+    // It may write what it can see to be its own already, and delete what was its own before.
     let mut held = vec![list];
     for (method, target, body) in [
         (Method::POST, FOREIGN, NAMED),

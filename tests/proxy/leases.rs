@@ -132,7 +132,7 @@ impl Pod {
         (call, serde_json::from_slice(&body).unwrap())
     }
 
-    /// Answers a write with what is stored by it.
+    /// Answers a write with the stored data by it.
     async fn store(&mut self, method: &Method, version: &str) -> Value {
         let (call, lease) = self.write(method).await;
         let code = if *method == Method::POST { 201 } else { 200 };
@@ -203,7 +203,7 @@ async fn i14_a_lease_says_what_the_pod_may_write_and_goes_last() {
     assert_eq!(claim, json!({ "pieces": [piece] }));
     let first = stored(&lease, "7");
     call.json(201, &first.to_string());
-    // What is claimed is compared with what others have since then.
+    // The claim is compared with the claims that others have since then.
     pod.list(&[first]).await;
     pod.edit(&in_ring("b")).await;
     let (call, lease) = pod.write(&Method::PATCH).await;
@@ -225,7 +225,7 @@ async fn i14_a_write_whose_answer_is_lost_is_read_before_another() {
     pod.list(&[stored(&lease, "8")]).await;
     let (call, again) = pod.write(&Method::PATCH).await;
     assert_eq!(again["metadata"]["resourceVersion"], "8");
-    // This one was not, and somebody else has written meanwhile.
+    // This one was not, and someone else has written meanwhile.
     call.json(409, CONFLICT);
     pod.list(&[stored(&lease, "9")]).await;
     let last = pod.store(&Method::PATCH, "10").await;
@@ -478,7 +478,7 @@ async fn i14_a_claim_is_given_back_when_the_watches_no_longer_show_it() {
         "items": [{ "metadata": { "name": "x", "namespace": "ns", "uid": "x", "resourceVersion": "99" } }],
     });
     leaving.json(200, &page.to_string());
-    // Until it has an answer to the watch that follows, the proxy may have to list anew.
+    // Until it has an answer to the watch that follows, the proxy may have to list again.
     let mut following = pod.cluster.upstream.call().await;
     while following.path().contains("leases") {
         pod.followed.push(following.watch());
@@ -517,7 +517,7 @@ async fn until_given_back(pod: &mut Pod) -> Duration {
     began.elapsed()
 }
 
-/// The client lists anew, and the claim is given back soon after.
+/// The client lists again, and the claim is given back soon after.
 async fn comes_back(pod: &mut Pod, client: &mut Client) {
     let sent = client.send(request(Method::GET, CONFIGMAPS));
     let mut list = pod.cluster.upstream.call().await;
@@ -590,7 +590,7 @@ async fn bad_client_that_reads_nothing_keeps_the_claim_for_fifteen_seconds() {
     until_given_back(&mut pod).await;
     let waited = began.elapsed();
     assert!((14..20).contains(&waited.as_secs()), "{waited:?}");
-    // It is told once it reads.
+    // It is notified once it reads.
     until_seen(&mut seen, "\"code\":410").await;
 }
 
@@ -696,8 +696,8 @@ fn of_namespaces(names: &str) -> String {
     in_ring("a").replace("\"selector\":{\"matchLabels\":{\"shard\":\"a\"}}", &by_namespace)
 }
 
-/// The writes of a namespace that leaves are waited for, of whatever resource; a session, which may last for
-/// hours, is not.
+/// The move waits for the writes of a namespace that leaves, of any resource. It does not wait for
+/// a session, which may last for hours.
 #[tokio::test]
 async fn a_write_of_a_resource_without_a_limit_holds_the_move_and_a_session_does_not() {
     for (path, is_waited_for) in [
@@ -887,7 +887,7 @@ async fn bad_lease_without_its_label() {
     pod.until_watched(|pod| &pod.followed).await;
     lease["metadata"]["labels"] = Value::Null;
     lease["metadata"]["resourceVersion"] = "8".into();
-    // It leaves what is watched.
+    // The Lease leaves the watch.
     let gone = json!({ "type": "DELETED", "object": lease });
     pod.followed.last().unwrap().send(format!("{gone}\n")).await;
     let call = pod.lease_call().await;
@@ -939,7 +939,7 @@ async fn i14_a_pod_that_waits_for_nobody_watches_its_own_lease_alone() {
     assert_eq!(own.query("fieldSelector"), Some(format!("metadata.name={NAME}")));
     assert_eq!(own.query("resourceVersion").as_deref(), Some("7"));
     pod.follow(own);
-    // Somebody has what it gains: it follows him until he has given it up.
+    // Someone has what it gains: it follows him until he has given it up.
     pod.edit(&in_ring("b")).await;
     let moved = pod.store(&Method::PATCH, "8").await;
     pod.list(&[of_green("b"), moved]).await;

@@ -1,4 +1,4 @@
-//! The listener where the API server's names lead, beside the first one.
+//! The listener where the API server's names lead, next to the first one.
 
 use ctrlmesh::net::{ClusterDomain, tls::H2};
 use http::Method;

@@ -137,7 +137,7 @@ async fn t63_our_own_calls_carry_our_own_token_whatever_clients_sent() {
     cluster.until_ready_says(200, "[+]policy ok: blue epoch 2\n").await;
     assert!(has_one(&mut cluster).await);
 
-    // The same holds when they begin anew: after a break, and after a refusal.
+    // The same holds when they begin again: after a break, and after a refusal.
     drop(events);
     let again = cluster.upstream.call().await;
     assert_eq!((again.path(), again.header("authorization").as_deref()), (NAMESPACES, OWN));
@@ -257,7 +257,7 @@ async fn an_outage_of_namespaces_is_over_once_the_pods_labels_choose_a_policy_wi
     cluster.files.put_pod_labels("app=\"other\"\n");
     cluster.until_ready_says(200, "[+]policy ok: green epoch 2\n").await;
     soon("the end of the list", asked_again.given_up()).await;
-    // A policy that needs them later lists anew: with neither the old labels nor the old outage.
+    // A policy that needs them later lists again: with neither the old labels nor the old outage.
     cluster.files.put_pod_labels("app=\"op\"\n");
     cluster.until_ready_says(200, &format!("green epoch 2 stays in force: {NOT_KNOWN}\n")).await;
     cluster.upstream.call().await.json(200, &namespaces(&[namespace("one", "tin")]));

@@ -17,8 +17,8 @@ const RELATED: &str = "ctrlmesh_related_resources";
 const OWN: &str = "ctrlmesh_own_requests_total";
 const SECRETS: &str = "/api/v1/secrets?watch=1";
 
-/// A proxy of a shard with the ConfigMaps of the namespace `a`, before an API server of this HTTP version whose
-/// looks the test answers.
+/// A proxy of a shard with the ConfigMaps of the namespace `a`. It stands before an API server of
+/// this HTTP version, whose looks the test answers.
 async fn scene(http: Http) -> (Upstream, Proxy, Client) {
     let behaviour = Behaviour { alpn: vec![http.alpn()], has_looks: true, ..Behaviour::default() };
     let upstream = Upstream::with(behaviour).await;
@@ -107,7 +107,7 @@ async fn bad_resource_that_no_limit_names_and_the_controller_writes_is_told() {
     let _events = upstream.call().await.watch();
     assert_eq!(watching.await.unwrap().status(), 200);
     let writes = [
-        // Neither what is beside the pods, nor what is not watched.
+        // Neither objects next to the pods nor objects that are not watched count.
         ("/api/v1/namespaces/ns/secrets", false),
         ("/api/v1/namespaces/a/services", false),
         ("/api/v1/namespaces/a/secrets", true),

@@ -213,7 +213,7 @@ async fn t63_t68_headers_arrive_as_they_were_sent_and_no_others() {
         ("impersonate-extra-scopes", "view"),
         ("impersonate-group", "g1"),
         ("impersonate-group", "g2"),
-        ("impersonate-user", "somebody"),
+        ("impersonate-user", "someone"),
         ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         ("user-agent", "op/v1"),
         ("x-anything", "else"),
@@ -255,13 +255,13 @@ async fn t67_connection_strips_nothing_but_what_is_the_connections() {
     let mut sent = request(Method::GET, CONFIGMAPS);
     sent.headers_mut().extend(headers(&[
         ("connection", "Authorization, Impersonate-User"),
-        ("impersonate-user", "somebody"),
+        ("impersonate-user", "someone"),
         ("keep-alive", "timeout=5"),
     ]));
     let pending = client.send(sent);
     let call = upstream.call().await;
     assert_eq!(call.header("authorization"), Some(format!("Bearer {TOKEN}")));
-    assert_eq!(call.header("impersonate-user").as_deref(), Some("somebody"));
+    assert_eq!(call.header("impersonate-user").as_deref(), Some("someone"));
     assert_eq!((call.header("connection"), call.header("keep-alive")), (None, None));
     call.json(200, "{}");
     assert_eq!(pending.await.unwrap().status(), 200);

@@ -46,8 +46,9 @@ async fn the_first_line_of_the_log_names_the_pod() {
     }
 }
 
-/// Every proxy of this suite checks the log of all tests when it is dropped; this test checks that
-/// there is a log to check, and that of the real binary at level `trace`.
+/// No log has a token. Every proxy of this suite checks the log of all tests when it is dropped.
+/// This test checks that there is a log to check. It also checks the log of the real binary at
+/// level `trace`.
 #[tokio::test]
 async fn no_token_is_ever_logged() {
     let mut upstream = Upstream::start().await;

@@ -166,7 +166,7 @@ async fn bad_hello_stalled() {
     assert_eq!(upstream.accepted(), 0);
 }
 
-/// An address on which nobody else listens: loopback has 16 million.
+/// An address on which no one else listens: loopback has 16 million.
 fn own_addr(port: u16) -> SocketAddr {
     let [_, a, b, c] = process::id().to_be_bytes();
     SocketAddr::new(IpAddr::from([127, 64 | a, b, c]), port)

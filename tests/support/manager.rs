@@ -118,7 +118,7 @@ impl Manager {
     pub fn give_to(&self, files: &Files) {
         fs::write(files.manager_token(), format!("{POD_TOKEN}\n")).unwrap();
         let trust = self.shared.trust.lock().unwrap();
-        let pem = |rollover: &ctrlmesh::manager::trust::Rollover| {
+        let pem = |rollover: &ctrlmesh::manager::trust::CaRotation| {
             rollover.published().map(certificate_pem).collect::<String>()
         };
         fs::write(files.manager_ca(), pem(trust.serving())).unwrap();

@@ -72,7 +72,7 @@ pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until floods have begun and nobody has read more of them for a while.
+/// Waits until floods have begun and no one has read more of them for a while.
 pub async fn stand_still(taken: &AtomicUsize) {
     const LOOKS: usize = 20;
     let (before, still) = (AtomicUsize::new(0), AtomicUsize::new(0));

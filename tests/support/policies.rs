@@ -53,7 +53,7 @@ pub fn shown_policy(namespaces: &str, shared: &str) -> String {
     ))
 }
 
-/// A policy with all resources of the namespace `a`, which is shown what is in no namespace.
+/// A policy with all resources of the namespace `a`, which is shown cluster-scoped objects.
 pub fn outside_policy() -> String {
     let scope = "{namespaces: {names: [a]}, clusterScoped: Exclude}".to_owned();
     let shared = "[{apiGroups: ['*'], resources: ['*'], namespaces: ['']}]";
@@ -68,7 +68,7 @@ fn limits_of(limits: &[String]) -> String {
     format!("limits: [{}]", limits.join(", "))
 }
 
-/// A policy with these fields beside the pods' selector, in YAML's flow style.
+/// A policy with these fields next to the pods' selector, in YAML's flow style.
 fn policy(spec: &str) -> String {
     format!(
         "apiVersion: ctrlmesh.kusionstack.io/v1alpha1\nkind: ShardingConfig\n\

@@ -48,7 +48,7 @@ pub struct Upstream {
     tasks: JoinSet<()>,
 }
 
-/// A port that refuses connections, and that nobody else can take until something listens there.
+/// A port that refuses connections, and that no one else can take until something listens there.
 pub struct Place(TcpSocket);
 
 impl Place {
@@ -463,7 +463,7 @@ fn answer(code: u16, headers: &[(&str, &str)]) -> (Stream, Response<Script>) {
 impl Stream {
     /// Writes a chunk once the previous one is taken.
     pub async fn send(&self, bytes: impl Into<Bytes>) {
-        soon("room in the response", self.0.send(Ok(bytes.into()))).await.expect("somebody reads");
+        soon("room in the response", self.0.send(Ok(bytes.into()))).await.expect("someone reads");
     }
 
     /// Writes a chunk. Returns whether the body is still read.

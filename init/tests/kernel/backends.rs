@@ -128,7 +128,7 @@ fn await_waiter(lab: &Lab) {
     };
     let start = Instant::now();
     while !is_waited_for(fs::read_to_string("/proc/locks").unwrap()) {
-        assert!(start.elapsed() < Duration::from_secs(4), "nobody waits for the lock");
+        assert!(start.elapsed() < Duration::from_secs(4), "no one waits for the lock");
         thread::yield_now();
     }
 }

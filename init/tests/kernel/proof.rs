@@ -77,7 +77,7 @@ fn i07_another_original_destination_is_told() {
 
 /// Programs that report success but do nothing, as on a node that uses the other backend.
 #[test]
-fn i07_programs_that_only_say_so_are_found_out() {
+fn i07_iptables_that_lies_is_detected() {
     let lab = Lab::new();
     let honest = Lab::new();
     honest.init(&ARGS[..1]).ok();

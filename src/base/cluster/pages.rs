@@ -35,7 +35,7 @@ pub struct Pages<M> {
 }
 
 #[derive(Deserialize)]
-struct Page<M> {
+struct ListPage<M> {
     metadata: Position,
     /// `None` if there are none: null, as Go writes an empty list.
     items: Option<Vec<Item<M>>>,
@@ -69,15 +69,15 @@ impl<M: DeserializeOwned> Pages<M> {
             return Ok(None);
         }
         let page = self.request.list_metadata(&self.params).map_err(kube::Error::BuildRequest)?;
-        let page = timeout(ANSWER, self.client.request::<Page<M>>(page)).await;
-        let Page { metadata, items } = page.map_err(|_| NotListed::Late)??;
+        let page = timeout(ANSWER, self.client.request::<ListPage<M>>(page)).await;
+        let ListPage { metadata, items } = page.map_err(|_| NotListed::Late)??;
         self.first.get_or_insert(metadata.resource_version);
         self.is_complete = metadata.r#continue.is_empty();
         self.params.continue_token = Some(metadata.r#continue);
         Ok(Some(items.into_iter().flatten().map(|item| item.metadata).collect()))
     }
 
-    /// Goes on where the list has expired, with what is there now, and returns whether that can be: the
+    /// Goes on where the list has expired, with what exists now, and returns whether that can be: the
     /// API server sends the position with its 410. What was changed before that position is not seen:
     /// watch from [`Self::first`] on.
     pub fn go_on(&mut self, after: &NotListed) -> bool {

@@ -131,8 +131,8 @@ impl<K: Send + 'static, V: PartialEq> Reflector<K, V> {
         }
     }
 
-    /// A resumed watch does not prove that we have recovered; a completed list does, so we start
-    /// over with a list.
+    /// Starts over with a list. A resumed watch does not prove that we have recovered; a completed
+    /// list does.
     fn begin_anew(&mut self) {
         let pause = self.backoff.next().unwrap_or(LAST_PAUSE);
         self.listed = None;

@@ -141,7 +141,7 @@ impl Findings {
     fn unseen(&mut self, check: Check, subject: &str, why: &CannotLook) {
         let fix = match why {
             CannotLook::Right { .. } => {
-                "have that right granted, or have somebody run this who has it"
+                "have that right granted, or have someone run this who has it"
             }
             CannotLook::Failed(_) => "run this again once the API server answers that request",
         };

@@ -4,10 +4,10 @@
 //! `gather` asks, [`judge()`] decides by the facts alone, `print` reports.
 
 mod args;
+mod checks;
+pub(crate) mod collect;
 mod facts;
 mod finding;
-pub(crate) mod gather;
-mod judge;
 mod print;
 
 use std::{
@@ -18,12 +18,12 @@ use std::{
 use self::args::Output;
 pub use self::{
     args::DoctorArgs,
+    checks::judge,
     facts::{
         AdmissionHook, Answer, CannotLook, ClusterFacts, Facts, Looked, ManagerFacts,
         NamespaceFacts, OwnFile, PodFacts, Server,
     },
     finding::{Check, Finding, Severity},
-    judge::judge,
     print::{json, text},
 };
 
@@ -41,7 +41,7 @@ pub enum DoctorError {
 /// Prints the findings. Fails with [`DoctorError`] if one of them is an error.
 pub fn run(args: &DoctorArgs) -> Result<(), DoctorError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let facts = runtime.map_err(DoctorError::Runtime)?.block_on(gather::gather(args));
+    let facts = runtime.map_err(DoctorError::Runtime)?.block_on(collect::gather(args));
     let findings = judge(&facts);
     let text = match args.output {
         Output::Text => text(&findings),

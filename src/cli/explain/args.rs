@@ -57,8 +57,8 @@ pub struct ExplainArgs {
     #[arg(long, env = "CTRLMESH_ALL", requires = "diff")]
     pub(super) all: bool,
 
-    /// List what the controller of the pod NAMESPACE/NAME has listed, watched, written and locked since its proxy
-    /// started, and which of it a limit names
+    /// List the resources that a pod's controller has listed, watched, written and locked. Also tells which of them a
+    /// limit names
     #[arg(long, env = "CTRLMESH_OBSERVE", value_name = "POD",
           conflicts_with_all = ["policy", "shard", "pod", "diff", "asked"])]
     pub(super) observe: Option<ObjectName>,
@@ -68,8 +68,8 @@ pub struct ExplainArgs {
           conflicts_with = "diff")]
     pub(super) asked: Option<Asked>,
 
-    /// The path and query of the request, for example `/api/v1/pods?watch=1`; or the file with the
-    /// AdmissionReview in JSON, - for standard input
+    /// The path and query of the request, for example `/api/v1/pods?watch=1`. For `review`, the file with the
+    /// AdmissionReview in JSON; - is standard input
     #[arg(value_name = "PATH", required_unless_present_any = ["diff", "observe"],
           conflicts_with = "diff")]
     pub(super) target: Option<String>,

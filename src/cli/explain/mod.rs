@@ -1,5 +1,5 @@
-//! `ctrlmesh explain`: the effect on a request, the shard that answers a review, and the objects that a change of policy would move
-//! to another shard. It uses the proxy's own decision code.
+//! `ctrlmesh explain`: the effect on a request, the shard that answers a review, and the objects that a change of
+//! policy would move to another shard. It uses the proxy's own decision code.
 
 mod args;
 mod change;
@@ -24,7 +24,7 @@ pub use self::{args::ExplainArgs, error::ExplainError, review::BadReview, source
 pub use super::cluster::ClusterError;
 use super::{cluster::Cluster, handover};
 use ctrlmesh_base::cluster::chain;
-use ctrlmesh_policy::{Area, Fence, Piece, Sharding, ShardingDraft};
+use ctrlmesh_policy::{ByResource, Fence, ObjectSet, Sharding, ShardingDraft};
 
 /// Prints the explanation. Fails with [`ExplainError`].
 pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
@@ -35,8 +35,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
     rest.map_or(Ok(()), Err)
 }
 
-/// The pods of a shard of the cluster that do not show its boundary as it is written, each with the
-/// claim that stands in the way.
+/// The pods of a shard of the cluster that do not show its written boundary. Each pod comes with the claim that
+/// stands in the way.
 async fn handed_over(args: &ExplainArgs, cluster: &Cluster, draft: &ShardingDraft) -> String {
     let mut lines = Lines::default();
     if args.policy.is_none() {
@@ -100,8 +100,8 @@ async fn both(
     }
     let nothing = |of: &Arc<Sharding>| {
         let area = of.area();
-        let pieces = area.pieces().map(|(rule, _)| (rule.clone(), Some(Piece::nothing())));
-        of.within(&Area::new(pieces))
+        let pieces = area.pieces().map(|(rule, _)| (rule.clone(), Some(ObjectSet::nothing())));
+        of.within(&ByResource::new(pieces))
     };
     Ok(match found {
         [Some(old), Some(new)] => Some([old, new]),

@@ -61,8 +61,8 @@ impl Shown {
 }
 
 impl Moves {
-    /// Moves between what is shown by the old policy and by the new; `None` means all of the resource. `names_all`
-    /// keeps the names of all objects that are or will be in the shard.
+    /// Moves between the objects that the old policy shows and those that the new policy shows. `None` means all
+    /// objects of the resource. `names_all` keeps the names of all objects that are or will be in the shard.
     pub(super) fn new(resource: GroupResource, shown: [Option<Shown>; 2], names_all: bool) -> Self {
         Self {
             resource,
@@ -229,7 +229,7 @@ mod tests {
         let text = moves("pods", [hash, GOLD], &[without], false);
         assert!(text.contains("refused  1\n           a/metrics\n"), "{text}");
         assert!(text.contains("leaves   0\n"), "{text}");
-        // What is outside by its namespace needs no uid.
+        // An object that is outside by its namespace needs no uid.
         let hash_in_b = format!("namespaces: {{names: [b]}}, {hash}");
         let without = ObjectMeta { uid: None, ..object("a", "metrics", "") };
         let text = moves("pods", [&hash_in_b, GOLD], &[without], false);

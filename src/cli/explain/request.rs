@@ -25,11 +25,11 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
     let sharding = &*policy.sharding;
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(method, path, query)?;
-    let action = sharding.action(&info);
+    let action = sharding.action(&info, None);
     let mut lines = Lines::default();
     lines.add("request", &subject(&info));
     lines.add("limit", &limit(sharding, &info, &action));
-    if action.depends_on_namespaced() {
+    if sharding.depends_on_namespaced(&info) {
         lines.add("name", "one over all namespaces is a collection; of what is in none, it passes");
     }
     let scope = action.restriction().and_then(|restriction| restriction.scope.as_deref());
@@ -38,11 +38,11 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
             lines.add("labels", &namespaces(selected));
         }
     }
-    if let Some(told) = fenced(policy, &info) {
+    if let Some(told) = fenced(policy, &info, &action) {
         lines.add("fence", &told);
         // What its body names is not known here.
         let may_be_lock = info.verb == Verb::Create && action.lock().is_some();
-        if policy.fence.judge(sharding, &info) == Verdict::Refused && !may_be_lock {
+        if policy.fence.judge(sharding, &info, &action) == Verdict::Refused && !may_be_lock {
             return Ok(lines.0);
         }
     }
@@ -74,9 +74,9 @@ pub(super) fn explain(policy: &Policy, method: &Method, target: &str) -> Result<
 }
 
 /// The judgement of a write. `None` if it is not judged.
-fn fenced(policy: &Policy, info: &RequestInfo<'_>) -> Option<String> {
+fn fenced(policy: &Policy, info: &RequestInfo<'_>, action: &RequestAction) -> Option<String> {
     let Policy { sharding, fence, .. } = policy;
-    Some(match fence.judge(sharding, info) {
+    Some(match fence.judge(sharding, info, action) {
         Verdict::Exempt => return None,
         Verdict::Unjudged if info.resource()?.namespace.is_none() => return None,
         Verdict::Inside if info.resource()?.namespace.is_none() => {
@@ -89,7 +89,7 @@ fn fenced(policy: &Policy, info: &RequestInfo<'_>) -> Option<String> {
         Verdict::Inside => "passes: the namespace is in the shard".to_owned(),
         Verdict::Excepted => {
             "passes: it is not in the shard, and all shards may write it by spec.shared, or because it is \
-             beside their pods, or spec.fence.except has it"
+             next to their pods, or spec.fence.except has it"
                 .to_owned()
         }
         Verdict::Warned => {

@@ -9,7 +9,7 @@ use std::{
 
 use super::request::Lines;
 use ctrlmesh_api::{OwnerDown, Unowned};
-use ctrlmesh_policy::{Answerer, Here, Judged, ObjectRef, Owner, Siblings};
+use ctrlmesh_policy::{Answerer, ControllerShards, Here, Judged, ObjectRef, Owner};
 use ctrlmesh_wire::review::{NotReview, Operation, Reader, Review, Stated};
 
 /// The most shards that are named.
@@ -30,7 +30,7 @@ pub enum BadReview {
 /// webhook.
 pub(super) fn explain(
     config: &ObjectRef,
-    siblings: Option<&Siblings>,
+    siblings: Option<&ControllerShards>,
     path: &Path,
 ) -> Result<String, BadReview> {
     let reader = match path.to_str() {
@@ -57,7 +57,11 @@ fn read(source: &mut impl Read) -> Result<Reader, BadReview> {
     }
 }
 
-fn explanation(config: &ObjectRef, siblings: Option<&Siblings>, review: &Review<'_>) -> String {
+fn explanation(
+    config: &ObjectRef,
+    siblings: Option<&ControllerShards>,
+    review: &Review<'_>,
+) -> String {
     let mut lines = Lines::default();
     lines.add("review", &subject(review));
     match siblings {
@@ -70,7 +74,7 @@ fn explanation(config: &ObjectRef, siblings: Option<&Siblings>, review: &Review<
     lines.0
 }
 
-fn decided(siblings: &Siblings, review: &Review<'_>, lines: &mut Lines) {
+fn decided(siblings: &ControllerShards, review: &Review<'_>, lines: &mut Lines) {
     lines.add("facts", &facts(review));
     for judged in siblings.judged(review).take(FIRST) {
         lines.add("shard", &shard(&judged));
@@ -138,7 +142,7 @@ fn shard(judged: &Judged<'_>) -> String {
     }
 }
 
-fn owner_of(owner: Owner<'_>, siblings: &Siblings) -> String {
+fn owner_of(owner: Owner<'_>, siblings: &ControllerShards) -> String {
     let own = siblings.names().next().unwrap_or_default();
     match owner {
         Owner::Here(Here::Own) => format!("{own}, whose pod gets it"),
@@ -151,7 +155,7 @@ fn owner_of(owner: Owner<'_>, siblings: &Siblings) -> String {
     }
 }
 
-fn answer(answerer: Answerer<'_>, siblings: &Siblings) -> String {
+fn answer(answerer: Answerer<'_>, siblings: &ControllerShards) -> String {
     let by_it = "by the pod that gets it";
     match (answerer, siblings.webhook().owner_down) {
         (Answerer::Here, _) => by_it.into(),
@@ -161,8 +165,8 @@ fn answer(answerer: Answerer<'_>, siblings: &Siblings) -> String {
         (Answerer::Sibling(shard), OwnerDown::Any) => {
             format!("by a pod of {shard}; if none can, {by_it} (ownerDown: Any)")
         }
-        (Answerer::Allow, _) => format!("allowed, by nobody (unowned: {})", Unowned::Allow),
-        (Answerer::Deny, _) => format!("denied, by nobody (unowned: {})", Unowned::Deny),
+        (Answerer::Allow, _) => format!("allowed, by no one (unowned: {})", Unowned::Allow),
+        (Answerer::Deny, _) => format!("denied, by no one (unowned: {})", Unowned::Deny),
         (Answerer::Fail, _) => format!("the call fails (ownerDown: {})", OwnerDown::Fail),
     }
 }

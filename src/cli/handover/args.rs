@@ -12,7 +12,7 @@ pub struct HandoverArgs {
     #[arg(long, short, env = "CTRLMESH_NAMESPACE", value_name = "NAME")]
     pub(super) namespace: Option<String>,
 
-    /// Look once a second, and print what is new
+    /// Look once a second, and print new objects
     #[arg(long, short, env = "CTRLMESH_WATCH")]
     pub(super) watch: bool,
 

@@ -1,6 +1,6 @@
 //! The objects of rings, as the cluster has them.
 //!
-//! Hides what is listed, and how an object is read. Does not know what they say together.
+//! Hides which objects are listed, and how an object is read. Does not know what the objects say together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,8 +87,8 @@ impl Found {
     }
 }
 
-/// The root that is not as it says, or the shard that does not lead, was refused writes or does not limit what
-/// belongs together, and why, by the manager's condition.
+/// A config that the manager reports as unready, with the message of the manager's condition. It is a root that
+/// is not ready, or a shard that does not lead, was refused writes or does not limit related resources.
 fn unready((object, checked): (&DynamicObject, &Checked)) -> Option<(ObjectRef, String)> {
     let bad: &[(&str, &str)] = match checked {
         Ok(Draft::Root(_)) => &[("Ready", "False")],

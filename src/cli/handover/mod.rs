@@ -79,7 +79,7 @@ pub fn run(args: &HandoverArgs) -> Result<(), HandoverError> {
 
 async fn handover(args: &HandoverArgs) -> Result<(), HandoverError> {
     let cluster = Cluster::default();
-    let asked = Asked::of(args, &cluster).await?;
+    let asked = AskedRing::of(args, &cluster).await?;
     if args.delete_silent {
         return delete_silent(&asked, &cluster).await;
     }
@@ -119,14 +119,14 @@ pub(super) async fn unsettled(
 }
 
 /// The rings that are asked for.
-struct Asked {
+struct AskedRing {
     namespace: Option<String>,
     /// Whether the namespace is the default, and was not given.
     is_default: bool,
     ring: Option<String>,
 }
 
-impl Asked {
+impl AskedRing {
     async fn of(args: &HandoverArgs, cluster: &Cluster) -> Result<Self, ClusterError> {
         let named = args.ring.clone();
         let ring = named.as_ref().map(|ring| ring.name.clone());
@@ -145,7 +145,7 @@ impl Asked {
         if let Some(ring) = &self.ring
             && self.is_default
             && rings.iter().all(|state| state.ring != *ring)
-            // Who may not see all namespaces is told of this one.
+            // Who may not see all namespaces is notified of this one.
             && let Ok(everywhere) = Found::of(cluster, None).await
             && let Some(one) = only(states(&everywhere), ring)?
         {
@@ -187,7 +187,7 @@ fn print(args: &HandoverArgs, rings: &[RingState]) -> Result<(), HandoverError> 
     Ok(out.flush()?)
 }
 
-async fn delete_silent(asked: &Asked, cluster: &Cluster) -> Result<(), HandoverError> {
+async fn delete_silent(asked: &AskedRing, cluster: &Cluster) -> Result<(), HandoverError> {
     let (_, earlier) = asked.look(cluster).await?;
     say(&format!("listens to the Leases for {} s", LISTENED.as_secs()))?;
     sleep(LISTENED).await;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::found::{Found, FoundLease, FoundPod};
 use ctrlmesh_policy::{
     Checked, Rule, Scope, ShardingDraft, choose, object_of,
-    ring::{Claim, Lease, Overlap, Said, Standing, Wanted},
+    ring::{Claim, DesiredScope, Lease, Overlap, PodStatus, Said},
     shard_of,
 };
 
@@ -60,7 +60,7 @@ pub struct PodState {
     pub says: String,
     /// Whether the pod is there.
     pub is_there: bool,
-    /// The number of the config's spec that the pod goes by. `None` if it has no Lease.
+    /// The number of the config's spec that the pod follows. `None` if it has no Lease.
     pub generation: Option<i64>,
     /// The scope of each resource that it claims. `None` if it has no Lease that can be read.
     pub claim: Option<BTreeMap<String, String>>,
@@ -110,7 +110,7 @@ pub enum State {
     LastGood,
     /// The pod's Lease cannot be read, and counts as a claim of everything.
     Unreadable,
-    /// The pod has no Lease, and so nobody waits for it.
+    /// The pod has no Lease, and so no one waits for it.
     NoLease,
     /// The pod's config has it take everything at once.
     Immediate,
@@ -150,7 +150,7 @@ fn state(found: &Found, namespace: &str, ring: &str) -> RingState {
     let drafts: Vec<_> = drafts(found).filter(is_of_ring).collect();
     let known = found.namespaces.as_ref();
     let wishes: Vec<_> =
-        drafts.iter().filter_map(|draft| Wanted::of(draft, known).ok().flatten()).collect();
+        drafts.iter().filter_map(|draft| DesiredScope::of(draft, known).ok().flatten()).collect();
     let overlaps = Overlap::all(&wishes);
     let found_leases: Vec<_> = found
         .leases
@@ -158,7 +158,7 @@ fn state(found: &Found, namespace: &str, ring: &str) -> RingState {
         .filter(|lease| lease.namespace == namespace && lease.says.ring == ring)
         .collect();
     let leases: Vec<_> = found_leases.iter().map(|lease| lease.claim()).collect();
-    let ring_pods = Pods { found, leases: &found_leases };
+    let ring_pods = RingPods { found, leases: &found_leases };
     let mut shards: BTreeMap<Option<&str>, Vec<PodState>> = BTreeMap::new();
     for draft in &drafts {
         let shard = Some(&*draft.config.object.name);
@@ -166,7 +166,7 @@ fn state(found: &Found, namespace: &str, ring: &str) -> RingState {
     }
     for (read, lease) in found_leases.iter().zip(&leases) {
         let wish = wishes.iter().find(|wish| lease.shard.as_deref() == Some(&*wish.shard));
-        let standing = Standing::of(lease, wish.map(|wish| &*wish.area), &leases);
+        let standing = PodStatus::of(lease, wish.map(|wish| &*wish.area), &leases);
         let last_good = last_good(found, namespace, lease.shard.as_deref());
         let pod = ring_pods.with_lease(read, lease, &standing, &overlaps, last_good);
         shards.entry(read.says.shard.as_deref()).or_default().push(pod);
@@ -204,12 +204,12 @@ fn last_good(found: &Found, namespace: &str, shard: Option<&str>) -> Option<&'st
 }
 
 /// The pods and Leases of one ring.
-struct Pods<'f> {
+struct RingPods<'f> {
     found: &'f Found,
     leases: &'f [&'f FoundLease],
 }
 
-impl Pods<'_> {
+impl RingPods<'_> {
     /// The pods of a shard that have no Lease.
     fn without_lease(&self, draft: &ShardingDraft) -> Vec<PodState> {
         let object = &draft.config.object;
@@ -224,7 +224,7 @@ impl Pods<'_> {
                 && self.leases.iter().all(|lease| lease.says.pod_uid != pod.uid)
         };
         let (state, says) = match draft.waits {
-            true => (State::NoLease, "has no Lease: nobody waits for it"),
+            true => (State::NoLease, "has no Lease: no one waits for it"),
             false => (State::Immediate, "takes everything at once, without a Lease"),
         };
         let of_shard = self.found.pods.iter().filter(is_of_shard);
@@ -236,7 +236,7 @@ impl Pods<'_> {
         &self,
         read: &FoundLease,
         lease: &Lease<Arc<Scope>>,
-        standing: &Standing<'_, Arc<Scope>>,
+        standing: &PodStatus<'_, Arc<Scope>>,
         overlaps: &[Overlap],
         last_good: Option<&'static str>,
     ) -> PodState {
@@ -283,14 +283,14 @@ impl Pods<'_> {
 
 fn in_words(
     lease: &Lease<Arc<Scope>>,
-    standing: &Standing<'_, Arc<Scope>>,
+    standing: &PodStatus<'_, Arc<Scope>>,
     waits_for: &[WaitState],
     overlaps: &[Overlap],
 ) -> (State, String) {
     let Some(shard) = lease.shard.as_deref() else {
         return (State::Unreadable, "cannot be read, and counts as a claim of everything".into());
     };
-    let Standing { keeps, lacks, .. } = standing;
+    let PodStatus { keeps, lacks, .. } = standing;
     let mut parts = Vec::new();
     let mut state = State::Settled;
     let mut note = |is: State, part: String| {

@@ -13,7 +13,7 @@ use crate::golden;
 use ctrlmesh_api::lease::PodLease;
 use ctrlmesh_policy::{
     Draft, Kind, draft,
-    ring::{Claim, Wanted},
+    ring::{Claim, DesiredScope},
 };
 
 const NOW: i64 = 1_800_000_000;
@@ -61,7 +61,7 @@ pub(crate) fn pod(name: &str, shard: &str) -> FoundPod {
 pub(crate) fn lease(name: &str, wants: &Value) -> FoundLease {
     let checked = draft(Kind::ShardingConfig, &serde_json::from_value(wants.clone()).unwrap());
     let Draft::Sharding(draft) = checked.unwrap() else { panic!("a root") };
-    let wanted = Wanted::of(&draft, None).unwrap().unwrap();
+    let wanted = DesiredScope::of(&draft, None).unwrap().unwrap();
     let claim = Claim::of((*wanted.area).clone()).text().unwrap();
     let says = PodLease {
         pod_uid: format!("uid-{name}"),

@@ -23,7 +23,7 @@ use super::{
     progress::Progress,
     root,
 };
-use crate::{cluster::Cluster, doctor::gather::Asked, handover::found::Found, status};
+use crate::{cluster::Cluster, doctor::collect::Asked, handover::found::Found, status};
 use ctrlmesh_api::{RootTarget, TargetKind};
 use ctrlmesh_base::cluster::chain;
 use ctrlmesh_policy::Kind;
@@ -208,7 +208,7 @@ async fn owners(facts: &Facts, wanted: &Wanted, said: &Said) -> Result<(), Shard
     let namespace = &facts.workload.namespace;
     let known = match cluster.list_namespaces().await {
         Ok(known) => known,
-        // The condition Covered has told the same.
+        // The condition NoGaps has told the same.
         Err(_) if cluster.config_objects(Some(namespace)).await.is_ok() => {
             let says =
                 "every object has an owner; how many namespaces each shard has you may not see";

@@ -52,7 +52,7 @@ impl ShardError {
     }
 }
 
-/// What is said of the progress, with the time since the start.
+/// The output of the progress, with the time since the start.
 pub(super) struct Said {
     start: Instant,
     timeout: Duration,
@@ -70,7 +70,7 @@ impl Said {
         out.flush()
     }
 
-    /// Fails if the time is over, with what is waited for.
+    /// Fails if the time is over. The error says what the command waits for.
     pub(super) fn in_time(&self, waits: &str, namespace: &str) -> Result<(), ShardError> {
         if self.start.elapsed() < self.timeout { Ok(()) } else { Err(self.late(waits, namespace)) }
     }

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::doctor::{
     CannotLook, Looked,
-    gather::{Asked, WEBHOOKS, has_definition},
+    collect::{Asked, WEBHOOKS, has_definition},
 };
 use ctrlmesh_api::{RootTarget, TargetKind};
 use ctrlmesh_policy::Kind;

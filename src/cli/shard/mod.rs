@@ -32,7 +32,7 @@ use self::{
     facts::Facts,
     judge::{Judgement, Wanted, Weight, judge},
 };
-use crate::doctor::gather::Asked;
+use crate::doctor::collect::Asked;
 use ctrlmesh_base::cluster::{OwnAccess, chain};
 
 /// The least number of shards that is proposed.

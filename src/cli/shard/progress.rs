@@ -1,6 +1,6 @@
 //! How far a workload is on its way to its shards: a function of its pods and its configs.
 //!
-//! Hides which conditions say it. Asks nobody, and waits for nothing.
+//! Hides which conditions say it. Asks no one, and waits for nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use super::facts::is_injected;
 use ctrlmesh_api::{Condition, ShardingConfigStatus, TargetKind, keys};
 
 /// The conditions of a shard that leads and has its objects. One that is not there has no meaning for it.
-const OF_SHARD: [&str; 5] = ["Ready", "InForce", "LocksRenamed", "Disjoint", "Covered"];
+const OF_SHARD: [&str; 5] = ["Ready", "HandoverActive", "LocksRenamed", "NoOverlap", "NoGaps"];
 /// The conditions that may be unknown: that two configs never overlap need not be proven.
-const MAY_BE_UNKNOWN: [&str; 2] = ["Disjoint", "Covered"];
+const MAY_BE_UNKNOWN: [&str; 2] = ["NoOverlap", "NoGaps"];
 
 /// The progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
     /// The shards that lead and have their objects, by name.
     pub(super) shards: Vec<String>,
-    /// What is waited for. `None` if each shard has what it is to have.
+    /// The reason to wait. `None` if each shard has all that it must have.
     pub(super) waits: Option<String>,
     /// Whether the root names locks.
     pub(super) has_locks: bool,
@@ -192,10 +192,10 @@ mod tests {
 
     const GOOD: [(&str, &str); 5] = [
         ("Ready", "True"),
-        ("InForce", "True"),
+        ("HandoverActive", "True"),
         ("LocksRenamed", "True"),
-        ("Disjoint", "Unknown"),
-        ("Covered", "True"),
+        ("NoOverlap", "Unknown"),
+        ("NoGaps", "True"),
     ];
 
     fn two() -> (Vec<Pod>, Vec<DynamicObject>) {

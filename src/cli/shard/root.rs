@@ -17,9 +17,9 @@ use ctrlmesh_policy::Kind;
 
 /// Lines of YAML, each below its reason.
 #[derive(Default)]
-struct Lines(String);
+struct RootLines(String);
 
-impl Lines {
+impl RootLines {
     fn because(&mut self, indent: usize, reason: &str, line: &str) {
         let _ = writeln!(self.0, "{:indent$}# {reason}", "");
         self.line(indent, line);
@@ -45,7 +45,7 @@ fn scalar(text: &str) -> String {
 pub(super) fn text(workload: &Workload, judgement: &Judgement, wanted: &Wanted) -> String {
     let kind = Kind::ShardingConfig.api_resource();
     let name = scalar(&workload.target.name);
-    let mut lines = Lines::default();
+    let mut lines = RootLines::default();
     lines.line(0, &format!("apiVersion: {}", kind.api_version));
     lines.line(0, &format!("kind: {}", kind.kind));
     lines.line(0, "metadata:");
@@ -86,7 +86,7 @@ pub(super) fn text(workload: &Workload, judgement: &Judgement, wanted: &Wanted) 
     lines.0
 }
 
-fn controller(lines: &mut Lines, workload: &Workload, judgement: &Judgement) {
+fn controller(lines: &mut RootLines, workload: &Workload, judgement: &Judgement) {
     if judgement.locks.is_empty() {
         let ring = format!("ring: {}", scalar(&workload.target.name));
         return lines.because(2, "The shards know each other by it, without a lock.", &ring);
@@ -101,7 +101,7 @@ fn controller(lines: &mut Lines, workload: &Workload, judgement: &Judgement) {
     }
 }
 
-fn by(lines: &mut Lines, judgement: &Judgement, wanted: &Wanted) {
+fn by(lines: &mut RootLines, judgement: &Judgement, wanted: &Wanted) {
     let by = format!("by: {}", wanted.by.as_str());
     if wanted.by == By::Namespace {
         return lines.because(6, "A namespace is in one shard, with all objects in it.", &by);
@@ -138,7 +138,7 @@ fn entry(shared: &Shared) -> String {
 
 /// The patch of the workload.
 pub(super) fn patch_text(workload: &Workload, wanted: &Wanted) -> String {
-    let mut lines = Lines::default();
+    let mut lines = RootLines::default();
     lines.line(0, "spec:");
     lines.because(2, "A pod for each shard.", &format!("replicas: {}", wanted.shards));
     if workload.target.kind == TargetKind::Deployment {

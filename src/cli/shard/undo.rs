@@ -18,7 +18,7 @@ use super::{
     facts::{Workload, is_injected},
     gather, progress,
 };
-use crate::doctor::gather::Asked;
+use crate::doctor::collect::Asked;
 use ctrlmesh_api::{RootTarget, TargetKind, lease};
 use ctrlmesh_policy::Kind;
 
@@ -93,7 +93,7 @@ async fn give_back(
     Ok(())
 }
 
-/// The patch that gives a workload its fields back, and the fields that somebody else has changed since.
+/// The patch that gives a workload its fields back, and the fields that someone else has changed since.
 fn patch(workload: &Workload, before: &Before) -> (Value, Vec<&'static str>) {
     let mut kept = Vec::new();
     let mut spec = json!({"template": {"metadata": {"labels": {before::label(): before.label}}}});

@@ -1,5 +1,5 @@
-//! `ctrlmesh status`: the configs, what each owns, and what is not as it should be; or whose a
-//! namespace or an object is. It reads configs, pods, Leases and namespaces, and changes nothing.
+//! `ctrlmesh status`: shows the configs, what each owns, and all problems. It can also show the owner of a
+//! namespace or an object. It reads configs, pods, Leases and namespaces, and changes nothing.
 
 mod args;
 mod owner;
@@ -60,7 +60,8 @@ impl StatusError {
     }
 }
 
-/// The namespaces of each shard with this prefix, in a ring of the configs; under `""` those that nobody has.
+/// The namespaces of each shard with this prefix, in a ring of the configs. Namespaces without such a shard are
+/// under `""`.
 pub(crate) fn namespaces_by_shard(
     found: &Found,
     known: &NamespaceLabels,
@@ -96,7 +97,7 @@ async fn show(args: &StatusArgs) -> Result<(), StatusError> {
         let now = match &args.object {
             None => {
                 let found = Found::of(&cluster, args.namespace.as_deref()).await?;
-                // Without the right to list them the rest is told all the same.
+                // Without the right to list them the rest is notified all the same.
                 let known = cluster.list_namespaces().await.ok();
                 let status = status(&found, known.as_ref());
                 printed(args, &status, || text(&status))?

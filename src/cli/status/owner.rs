@@ -109,8 +109,8 @@ fn said(owners: &Owners<'_>) -> String {
         .collect();
     match &owners.gap {
         Ok(None) => {}
-        Ok(Some(_)) if parts.is_empty() => parts.push("nobody".to_owned()),
-        Ok(Some(gap)) => parts.push(format!("nobody has {}", gap.witness)),
+        Ok(Some(_)) if parts.is_empty() => parts.push("no one".to_owned()),
+        Ok(Some(gap)) => parts.push(format!("no one has {}", gap.witness)),
         Err(why) => parts.push(format!("it is not known whether all: {why}")),
     }
     parts.join(", ")
@@ -141,7 +141,7 @@ pub(super) fn of_object(
             namespace: namespace.to_owned(),
             ring: ring.to_owned(),
             resource: resource.to_string(),
-            says: if sure.is_empty() { "nobody".to_owned() } else { sure.join(", ") },
+            says: if sure.is_empty() { "no one".to_owned() } else { sure.join(", ") },
             shards: sure.iter().map(|shard| ((*shard).to_owned(), None)).collect(),
         }
     });

@@ -1,4 +1,4 @@
-//! The state of the mesh: the configs, what each owns, and what is not as it should be.
+//! The state of the mesh: ShardingConfigs, their scope and problems.
 //!
 //! Hides how configs, pods and Leases are judged together. Knows no cluster, and no form of output but
 //! the names in JSON.
@@ -16,7 +16,7 @@ use crate::handover::{
 };
 use ctrlmesh_api::keys;
 use ctrlmesh_policy::{
-    Area, NamespaceLabels, Scope, ShardingDraft, choose, object_of,
+    ByResource, NamespaceLabels, Scope, ShardingDraft, choose, object_of,
     ownership::{Comparison, gaps},
     shard_of,
 };
@@ -58,7 +58,7 @@ pub struct ConfigState {
     pub proxies: BTreeMap<String, usize>,
 }
 
-/// One thing that is not as it should be.
+/// One problem of one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
@@ -69,7 +69,7 @@ pub struct Problem {
 }
 
 /// The configs of a ring that can be used, each with what it wants.
-pub(super) type Shards<'f> = Vec<(&'f str, Area<Arc<Scope>>)>;
+pub(super) type Shards<'f> = Vec<(&'f str, ByResource<Arc<Scope>>)>;
 
 /// The state of the mesh. `known` are all namespaces, or `None` if they may not be listed.
 pub(super) fn status(found: &Found, known: Option<&NamespaceLabels>) -> Status {
@@ -127,7 +127,9 @@ fn of_ring(shards: &Shards<'_>, known: Option<&NamespaceLabels>) -> Vec<String> 
         for (other, theirs) in shards.iter().skip(at + 1) {
             let compared = Comparison::of([area, theirs], known);
             if let Some(common) = compared.said_common() {
-                says.push(format!("{one} and {other} own {common}; draw them apart"));
+                says.push(format!(
+                    "{one} and {other} own {common}; select each object in one config alone"
+                ));
             }
             if let Some(undecided) = compared.said_undecided() {
                 says.push(format!("{one} and {other} may own {undecided}"));

@@ -77,7 +77,7 @@ fn i15_a_mesh_as_it_should_be_has_no_problems() {
          ns         blue   op    1     1      1         pods: namespace in (ant), nothing without a namespace\n\
          ns         green  op    1     1      1         pods: namespace in (bee), nothing without a namespace\n"
     );
-    // Who may not list namespaces is told what that hides.
+    // Who may not list namespaces is notified what that hides.
     let problems = status(&mesh, None).problems;
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].of, "namespaces");
@@ -107,10 +107,10 @@ fn i15_the_owners_of_a_namespace_and_of_an_object_are_named() {
     assert_eq!(of("ant"), "blue");
     assert_eq!(
         of("bee"),
-        "green (team=red; namespace in (bee), nothing without a namespace), nobody has one in \
+        "green (team=red; namespace in (bee), nothing without a namespace), no one has one in \
          namespace bee"
     );
-    assert_eq!([of("cow"), of("not-there")], ["nobody", "nobody"]);
+    assert_eq!([of("cow"), of("not-there")], ["no one", "no one"]);
     let pods = GroupResource::new("", "pods");
     let object = |namespace: &str, team: &str| {
         let meta = ObjectMeta {
@@ -122,7 +122,7 @@ fn i15_the_owners_of_a_namespace_and_of_an_object_are_named() {
         of_object(&pods, &meta, &mesh, Some(&known))[0].says.clone()
     };
     let told = [("ant", "any"), ("bee", "red"), ("bee", "blue"), ("cow", "red")];
-    assert_eq!(told.map(|(at, team)| object(at, team)), ["blue", "green", "nobody", "nobody"]);
+    assert_eq!(told.map(|(at, team)| object(at, team)), ["blue", "green", "no one", "no one"]);
     // What no shard limits is everybody's.
     let secret = of_object(&GroupResource::new("", "secrets"), &ObjectMeta::default(), &mesh, None);
     assert_eq!(secret[0].says, "blue, green");

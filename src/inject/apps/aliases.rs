@@ -16,8 +16,8 @@ use ctrlmesh_net::is_api_servers_name;
 /// The lowest port that needs no capability, as a sysctl of the pod's own network. Every level of
 /// Pod Security admits it, and the kubelet counts it among the safe ones (since Kubernetes 1.22).
 const LOWEST_PORT: &str = "net.ipv4.ip_unprivileged_port_start";
-/// The value of the sysctl that leaves no port to capabilities, as container runtimes set it for
-/// pods that say nothing.
+/// The value of the sysctl with which no port needs a capability. Container runtimes set it for pods that set no
+/// value.
 const EVERY_PORT: &str = "0";
 
 /// The reason why the names do not lead to the proxy.

@@ -1,6 +1,6 @@
 //! The note on containers that elect by a lock that the ShardingConfig does not name.
 //!
-//! Hides the flags by which controllers are told. A controller that is told otherwise is found by its
+//! Hides the flags by which controllers are told. A controller that is notified otherwise is found by its
 //! requests.
 
 use serde_json::Value;

@@ -92,7 +92,7 @@ pub(crate) fn give_bundle(parsed: &mut ParsedPod, wants_token: bool) {
     volumes::give_bundle_by_hand(parsed);
 }
 
-/// Sets the proxy's address in every container that runs beside the proxy. First in the list, so
+/// Sets the proxy's address in every container that runs next to the proxy. First in the list, so
 /// that other variables that refer to these get the same values.
 ///
 /// Init containers before a classic sidecar can only call the API server itself, as with the order

@@ -1,11 +1,11 @@
 //! Admission of pods, and of ShardingConfigs: a function of the review, the [`Settings`] and a snapshot
 //! of the ShardingConfigs and of the namespaces only.
 //!
-//! An AdmissionReview (admission.k8s.io/v1) is answered by what is known already: nothing is called or
+//! An AdmissionReview (admission.k8s.io/v1) is answered by the known facts already: nothing is called or
 //! kept, so a dry run differs in nothing, and a second call is answered as the first
 //! (`reinvocationPolicy: IfNeeded`) unless a config has changed in between. A pod that no one config
 //! selects is injected all the same, without the reviews of a webhook server. The objects that pods
-//! need beside them are made elsewhere.
+//! need next to them are made elsewhere.
 
 mod running;
 mod siblings;

@@ -90,8 +90,8 @@ pub(super) fn may_move(old: &Checked, new: &Draft) -> bool {
     }
 }
 
-/// The pods that would be of another shard if the one config became the other, beside the other configs of
-/// its namespace.
+/// The pods that would move to another shard if the new config replaced the old one. The other configs of the
+/// namespace stay as they are.
 pub(super) fn moved(
     old: &Checked,
     new: &Draft,
@@ -113,8 +113,8 @@ pub(super) fn moved(
             pods.iter().filter_map(moved).collect()
         }
         _ => {
-            // No other config can select alone what this one did: the pod would be of none, and then of
-            // whoever selects it next.
+            // No other config alone can select the pods of the old one. Such a pod would have no config, and
+            // then the one that selects it next.
             let [before, after] = [old, &new].map(|config| beside_others(config, configs));
             let of = |choices: &Choices<'_>, pod: &RunningPod| {
                 let chosen = choices.choose(&pod.labels, &object_of(old).namespace).ok()?;

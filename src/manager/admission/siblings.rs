@@ -15,7 +15,7 @@ use crate::configs::{ConfigFacts, Configs};
 use ctrlmesh_api::{RootTarget, keys};
 use ctrlmesh_policy::{
     Checked, Draft, Kind, NamespaceLabels, ObjectRef, RootDraft, ShardingDraft, draft, object_of,
-    ownership::Comparison, ring::Wanted, roots::Root,
+    ownership::Comparison, ring::DesiredScope, roots::Root,
 };
 
 /// Most warnings.
@@ -49,8 +49,8 @@ pub struct Found<'f> {
     pub workload: Option<&'f str>,
 }
 
-/// Answers a review of a ShardingConfig that is created or updated, beside those that there are, with
-/// the namespaces of today. Fails with [`BadReview`] if the body is none.
+/// Answers a review of a created or updated ShardingConfig. The answer depends on the existing configs and the
+/// current namespaces. Fails with [`BadReview`] if the body is no such review.
 pub fn review_config(
     body: &[u8],
     configs: &Configs,
@@ -214,7 +214,7 @@ fn of_same_workload<'c>(root: &Root, other: &'c ConfigFacts) -> Option<&'c Objec
     (is_same && !other.is_disabled && !root.is_disabled).then_some(&other.object)
 }
 
-/// The warnings about a shard beside the others of its ring among these. Fails if one owns what it owns.
+/// The warnings about a shard next to the others of its ring among these. Fails if one owns what it owns.
 fn beside<'c>(
     own: &ShardingDraft,
     field: &str,
@@ -222,7 +222,7 @@ fn beside<'c>(
     others: impl Iterator<Item = &'c ConfigFacts>,
     known: &NamespaceLabels,
 ) -> Result<Vec<String>, Refused> {
-    let Ok(Some(mine)) = Wanted::of(own, Some(known)) else { return Ok(warnings) };
+    let Ok(Some(mine)) = DesiredScope::of(own, Some(known)) else { return Ok(warnings) };
     for config in others {
         let Ok(Some(theirs)) = config.wanted(Some(known)) else { continue };
         if theirs.ring != mine.ring || theirs.shard == mine.shard {

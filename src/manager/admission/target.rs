@@ -1,6 +1,6 @@
 //! Pods of the Deployments that roots name, and the label by which they have a shard.
 //!
-//! Hides how a copy is told from a pod of a template. Knows no shard: none is given at admission, since two
+//! Hides how a copy is notified from a pod of a template. Knows no shard: none is given at admission, since two
 //! replicas that choose at once would leave shards without a pod.
 
 use serde_json::Value;

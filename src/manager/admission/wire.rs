@@ -42,7 +42,7 @@ pub(super) const CONFIGS: Reviewed = Reviewed {
             kridge.kusionstack.io/v1alpha1,",
 };
 
-/// The reason why a body is no review of what is reviewed at its path.
+/// The reason why a body is no review that its path accepts.
 #[derive(Debug, thiserror::Error)]
 pub enum BadReview {
     #[error("the body is no AdmissionReview of {API_VERSION}")]

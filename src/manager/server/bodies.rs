@@ -19,8 +19,8 @@ const WITHIN: Duration = Duration::from_secs(4);
 const READ_AWAY: usize = 16 << 20;
 /// The time in which room must be free.
 const WAIT: Duration = Duration::from_secs(1);
-/// Memory of all small bodies, and of all larger ones: those of somebody who sends much hold up
-/// nobody else's.
+/// Memory of all small bodies, and of all larger ones: those of someone who sends much hold up
+/// no one else's.
 const SMALL: usize = 256 << 10;
 const ROOM_OF_SMALL: usize = 16 << 20;
 const ROOM_OF_LARGE: usize = 24 << 20;
@@ -101,7 +101,7 @@ async fn collect(body: &mut Incoming, length: usize) -> Option<Vec<u8>> {
     (bytes.len() == length).then_some(bytes)
 }
 
-/// Reads the rest of a body that nobody needs, so that its sender reads the response: many write all
+/// Reads the rest of a body that no one needs, so that its sender reads the response: many write all
 /// before they read.
 async fn read_away(mut body: Incoming) {
     let mut left = READ_AWAY;

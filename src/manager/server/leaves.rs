@@ -1,4 +1,4 @@
-//! Leaves for proxies: who asks is asked of the API server, and what is signed is ours to decide.
+//! Leaves for proxies: the API server identifies the client, and the manager decides what it signs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -144,8 +144,8 @@ impl Unsigned {
         }
     }
 
-    /// The response. What is wrong with a token or a pod is for its proxy to say; what the API
-    /// server said is not.
+    /// The response. It names a problem with a token or a pod, so that the proxy can report it. It does not
+    /// repeat the words of the API server.
     fn status(&self) -> Status {
         let reason = match self {
             Self::BadRequest(_) => Reason::BadRequest,

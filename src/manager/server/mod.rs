@@ -1,6 +1,6 @@
 //! The port of admission and enrolment: HTTPS with the manager's own certificate.
 //!
-//! Hides connections, their bounds and their protocols. [`routes`] says what is answered.
+//! Hides connections, their bounds and their protocols. [`routes`] chooses the answers.
 
 mod bodies;
 mod leaves;
@@ -36,7 +36,7 @@ use super::shared::Shared;
 use ctrlmesh_base::process::connection_limit::ConnectionLimit;
 use ctrlmesh_net::{Clock, addr::canonical, drain::Draining, socket, tls};
 
-/// Connections at once. A proxy needs one for a moment; beyond it somebody with many gives way.
+/// Connections at once. A proxy needs one for a moment; beyond it someone with many gives way.
 const MAX_CONNECTIONS: usize = 128;
 /// The time of a handshake, and of a request's head over HTTP/1.1.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ const HEAD: Duration = Duration::from_secs(5);
 const PING: Duration = Duration::from_secs(20);
 /// Requests of a connection at once. The API server has one connection for each of its processes.
 const MAX_STREAMS: u32 = 128;
-/// The bytes of a connection that wait unread, beside the bodies that have room: of one request, and
+/// The bytes of a connection that wait unread, next to the bodies that have room: of one request, and
 /// of all requests over HTTP/2.
 const WINDOW: u32 = 64 << 10;
 const WINDOW_OF_ALL: u32 = 256 << 10;

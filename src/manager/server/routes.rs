@@ -45,7 +45,7 @@ pub const VALIDATE: &str = "/validate";
 /// The path of enrolment.
 pub const LEAF: &str = "/v1/leaf";
 
-/// The most bytes of a review: an object of the API server's limit of 3 MiB, and what is around it.
+/// The most bytes of a review: an object of the API server's limit of 3 MiB, and the fields around it.
 const MAX_REVIEW: usize = 8 << 20;
 
 /// The time for a consistent list during a review, whose caller waits for five seconds.

@@ -1,6 +1,6 @@
 //! Responses that their client has not taken yet.
 //!
-//! Hides how long a client may leave one unread. Does not know what is in it.
+//! Hides how long a client may leave one unread. Does not know its content.
 
 use std::{
     collections::BTreeSet,

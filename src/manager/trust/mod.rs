@@ -5,12 +5,12 @@
 //! trust, and the *issuer* below it signs the leaves of their proxies.
 //!
 //! 1. [`Trust::make`] begins; [`Trust::step`] returns the next thing to do, one a write;
-//! 2. a CA is *published* before it signs ([`Rollover`]), and until what it signed has ended;
+//! 2. a CA is *published* before it signs ([`CaRotation`]), and until what it signed has ended;
 //! 3. [`LeafKey::of_request`] reads what a proxy asks for: its key, and nothing else;
 //! 4. [`Trust::sign`] makes the leaf, for names that the manager decides.
 
 mod request;
-mod rollover;
+mod rotation;
 mod secret;
 
 use std::{
@@ -23,12 +23,12 @@ use rustls_pki_types::{CertificateDer, DnsName, ServerName};
 
 pub use self::{
     request::{BadRequest, LeafKey},
-    rollover::{Move, Rollover},
+    rotation::{CaRotation, Move},
     secret::{BadSecret, SecretData},
 };
 use ctrlmesh_net::{
     Clock, ClusterDomain,
-    ca::{Authority, CaSpec, Cidr, Constraints, LeafSpec, Validity},
+    ca::{Authority, CaSpec, Cidr, Constraints, LeafSpec, Validity, certificate_pem},
     identity::PodIdentity,
 };
 
@@ -40,8 +40,8 @@ const ISSUER: &str = "issuer";
 /// The certificate authorities of a mesh.
 #[derive(Debug)]
 pub struct Trust {
-    serving: Rollover,
-    root: Rollover,
+    serving: CaRotation,
+    root: CaRotation,
     /// The CA below the root that signs leaves.
     issuer: Authority,
 }
@@ -84,7 +84,7 @@ pub struct Lifetimes {
 /// The trust of the cluster in CAs that do not sign yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Whether whoever calls the manager trusts the next serving CA.
+    /// Whether every client of the manager trusts the next serving CA.
     pub next_serving: bool,
     /// Whether every container that trusts a root trusts the next one too.
     pub next_root: bool,
@@ -114,9 +114,9 @@ impl Trust {
     /// Makes all authorities.
     pub fn make(purpose: &Purpose, now: SystemTime) -> Result<Self, rcgen::Error> {
         let life = purpose.lifetimes.leaf;
-        let root = Rollover::new(purpose.root(now)?, life);
+        let root = CaRotation::new(purpose.root(now)?, life);
         let issuer = purpose.issuer(root.signing(), now)?;
-        Ok(Self { serving: Rollover::new(purpose.serving_ca(now)?, life), root, issuer })
+        Ok(Self { serving: CaRotation::new(purpose.serving_ca(now)?, life), root, issuer })
     }
 
     /// The data to store.
@@ -164,7 +164,7 @@ impl Trust {
             return Ok(None);
         }
         let issuer = purpose.issuer(self.root.signing(), now)?;
-        // Below a root that ends, another would end as soon: the next root is what is missing.
+        // Below a root that ends, another would end as soon: the next root is the missing part.
         let ends_later = issuer.validity().to > self.issuer.validity().to;
         if !ends_later && self.issuer.first_outside(&names, clock).is_none() {
             return Ok(None);
@@ -199,8 +199,13 @@ impl Trust {
     }
 
     /// The CA of the manager's own ports.
-    pub fn serving(&self) -> &Rollover {
+    pub fn serving(&self) -> &CaRotation {
         &self.serving
+    }
+
+    /// The CAs that API servers trust for the manager's own ports, as PEM.
+    pub fn serving_pem(&self) -> String {
+        self.serving.published().map(certificate_pem).collect()
     }
 
     /// The CA below the root that signs leaves.
@@ -209,7 +214,7 @@ impl Trust {
     }
 
     /// The root that pods trust.
-    pub fn root(&self) -> &Rollover {
+    pub fn root(&self) -> &CaRotation {
         &self.root
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
-use super::rollover::{Former, Rollover};
+use super::rotation::{CaRotation, Former};
 use ctrlmesh_net::ca::{Authority, BadAuthority, certificate_pem};
 
 /// The data of a Secret.
@@ -23,7 +23,7 @@ pub struct BadSecret {
 }
 
 /// Writes a rollover under a name.
-pub(super) fn put(data: &mut SecretData, name: &str, rollover: &Rollover) {
+pub(super) fn put(data: &mut SecretData, name: &str, rollover: &CaRotation) {
     put_authority(data, name, &rollover.signing);
     put_seconds(data, &format!("{name}.longest"), rollover.longest);
     if let Some(next) = &rollover.next {
@@ -48,13 +48,13 @@ pub(super) fn put_authority(data: &mut SecretData, name: &str, ca: &Authority) {
 }
 
 /// Reads what [`put`] wrote.
-pub(super) fn rollover(data: &SecretData, name: &str) -> Result<Rollover, BadSecret> {
+pub(super) fn rollover(data: &SecretData, name: &str) -> Result<CaRotation, BadSecret> {
     let next = format!("{name}-next");
     let former = format!("{name}-former");
     let has = |name: &str, kinds: [&str; 2]| {
         kinds.iter().any(|kind| data.contains_key(&format!("{name}.{kind}")))
     };
-    Ok(Rollover {
+    Ok(CaRotation {
         signing: authority(data, name)?,
         longest: seconds(data, &format!("{name}.longest"))?,
         next: if has(&next, ["crt", "key"]) { Some(authority(data, &next)?) } else { None },

@@ -80,7 +80,7 @@ fn accepts(
     leaf.verify_is_valid_for_subject_name(&ServerName::try_from(name).unwrap())
 }
 
-fn published(rollover: &Rollover) -> Vec<CertificateDer<'static>> {
+fn published(rollover: &CaRotation) -> Vec<CertificateDer<'static>> {
     rollover.published().cloned().collect()
 }
 
@@ -336,7 +336,7 @@ fn the_former_root_stays_as_long_as_what_it_signed() {
 }
 
 #[test]
-fn what_has_ended_is_replaced_although_nobody_has_the_next() {
+fn expired_ca_is_replaced_even_if_next_is_not_distributed() {
     let (at, purpose) = (begin(), purpose());
     let mut trust = Trust::make(&purpose, at).unwrap();
     let late = at + 31 * DAY;
@@ -402,7 +402,7 @@ fn has_ended(cert: &CertificateDer<'_>, at: SystemTime) -> bool {
     at > SystemTime::UNIX_EPOCH + Duration::from_secs(end.try_into().unwrap())
 }
 
-/// A container with a client that reads what it trusts once, beside a proxy that renews its leaf.
+/// A container with a client that reads what it trusts once, next to a proxy that renews its leaf.
 #[derive(Debug)]
 struct Container {
     trusts: Vec<CertificateDer<'static>>,
@@ -445,8 +445,8 @@ fn quarters() -> impl Strategy<Value = Vec<Quarter>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() })]
 
-    /// Over eighty days, with roots of thirty, no client meets a leaf that it does not trust, however
-    /// long ago it started, unless its root has ended.
+    /// No client meets a leaf that it does not trust, unless its root has ended. This holds over eighty days,
+    /// with roots of thirty days, however long ago the client started.
     #[test]
     fn no_client_meets_a_leaf_that_it_does_not_trust(quarters in quarters()) {
         let purpose = purpose();

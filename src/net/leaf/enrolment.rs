@@ -1,7 +1,7 @@
-//! A leaf that somebody else signs for a key of ours.
+//! A leaf that someone else signs for a key of ours.
 //!
-//! Hides what is checked before a certificate is shown, and the file that keeps key and chain, so
-//! that a process that starts again has them at once. Does not know who signs.
+//! Hides the checks before a certificate is shown, and the file that keeps key and chain. So a
+//! process that starts again has them at once. Does not know who signs.
 
 use std::{
     fmt, io,
@@ -26,7 +26,7 @@ use crate::{
 /// The place of an enrolled leaf, and what it must be good for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The file of key and chain. Nobody else writes it.
+    /// The file of key and chain. No one else writes it.
     pub path: PathBuf,
     /// The name or address by which clients call, if that is known.
     pub called: Option<ServerName<'static>>,
@@ -58,7 +58,7 @@ impl LeafRequest {
         Ok(Self { key, der })
     }
 
-    /// The request (PKCS#10, DER). It names nobody: whoever signs decides that.
+    /// The request (PKCS#10, DER). It has no names: the signer decides on them.
     pub fn der(&self) -> &[u8] {
         &self.der
     }

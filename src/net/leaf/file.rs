@@ -64,7 +64,7 @@ fn hash(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Reads a small file. One that is no file but a queue (FIFO) is empty, and nobody waits for it.
+/// Reads a small file. One that is no file but a queue (FIFO) is empty, and no one waits for it.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;

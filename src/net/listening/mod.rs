@@ -27,7 +27,7 @@ const IPV6: &str = "/proc/net/tcp6";
 /// first; in whatever order another kernel does, this is where a search ends.
 const MAX_BYTES: u64 = 1 << 20;
 /// Bytes of a read: few enough that a line's state is read before the kernel looks for the next socket
-/// (`seq_read_iter` of Linux's `fs/seq_file.c` fills what is asked for). Behind the last that listens
+/// (`seq_read_iter` of Linux's `fs/seq_file.c` fills the question for). Behind the last that listens
 /// it walks the hash table of all connections, which is the node's: 2 to 10 ms of a core.
 const CHUNK: usize = 32;
 

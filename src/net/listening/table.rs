@@ -68,7 +68,7 @@ impl<R: BufRead> Iterator for Sockets<R> {
                 Ok(true) => {}
                 Err(error) => return Some(Err(error)),
             }
-            // What is torn off at the end has no state; the heading is none of a socket.
+            // A line that is cut off at the end has no state; the heading is not the line of a socket.
             let found = str::from_utf8(&self.line).ok().and_then(listening);
             if let Some(bound) = found {
                 return Some(Ok(bound));

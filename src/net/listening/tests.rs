@@ -240,7 +240,7 @@ fn a_kernel_without_sock_diag_is_asked_by_its_tables() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("tcp"), dir.path().join("tcp6"));
     std::fs::write(&first, bound("0.0.0.0:9443")).unwrap();
-    // Nobody in the kernel answers this protocol.
+    // No one in the kernel answers this protocol.
     let mut diag = Diag::by(netlink_sys::protocols::NETLINK_USERSOCK).unwrap();
     assert!(diag.any(9443, |_| true).is_err());
     let mut search = Search { diag: Some(diag), ..Search::of(&first, &second) };

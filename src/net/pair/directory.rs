@@ -1,4 +1,4 @@
-//! The files of a pair, and what is wrong with them.
+//! The files of a pair, and the fault with them.
 
 use std::{
     fs, io,
@@ -40,7 +40,7 @@ pub struct PairNames {
 pub enum BadPair {
     #[error("{dir} holds no {names}")]
     None { dir: String, names: String },
-    #[error("{there} has no {missing} beside it")]
+    #[error("{there} has no {missing} next to it")]
     Half { there: String, missing: String },
     #[error("{file} cannot be read, {why}{access}")]
     Unreadable { file: String, why: io::ErrorKind, access: String },

@@ -1,7 +1,6 @@
 //! The operator's own serving certificate, from a directory that others write.
 //!
-//! Hides which files it has, when they change, and that they are torn for a moment. Does not know who
-//! writes them, nor when they are looked at. A *pair* is a chain of certificates and the key of its
+//! Hides which files it has. It reloads them when they change, and tolerates half-written updates. A *pair* is a chain of certificates and the key of its
 //! first; the pair *shown* is the last good one; *held* is what was shown before, too, also by a
 //! process before this one.
 
@@ -14,7 +13,7 @@ pub use self::{
     directory::{BadPair, PairNames},
     held::NotKept,
     operator::{ForeignCertificate, OperatorTls},
-    server::OperatorPair,
+    server::WebhookCert,
 };
 
 #[cfg(test)]

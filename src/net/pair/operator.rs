@@ -9,7 +9,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::server::OperatorPair;
+use super::server::WebhookCert;
 use crate::{
     Clock,
     tls::{known_protocols, provider, verify_signatures},
@@ -28,7 +28,7 @@ pub struct OperatorTls(ClientConfig);
 
 impl OperatorTls {
     /// TLS towards the operator of this pair.
-    pub fn new(pair: Arc<OperatorPair>, clock: &Clock) -> Result<Self, rustls::Error> {
+    pub fn new(pair: Arc<WebhookCert>, clock: &Clock) -> Result<Self, rustls::Error> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let verifier = HeldCertificate { pair, algorithms };
@@ -64,7 +64,7 @@ impl ForeignCertificate {
 /// nor time nor issuer matter: the API server judges the very certificate.
 #[derive(Debug)]
 struct HeldCertificate {
-    pair: Arc<OperatorPair>,
+    pair: Arc<WebhookCert>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 

@@ -24,7 +24,7 @@ use crate::{Clock, ca::Validity};
 const LOOKS: usize = 8;
 
 /// The pair of the operator, as its directory holds it.
-pub struct OperatorPair {
+pub struct WebhookCert {
     dir: PathBuf,
     /// `None` if no process comes after this one.
     file: Option<HeldFile>,
@@ -51,7 +51,7 @@ struct Shown {
     held: Held,
 }
 
-impl OperatorPair {
+impl WebhookCert {
     /// The pair in a directory, under these names or the usual ones. There may be none yet:
     /// [`Self::problem`] says why. What it held is kept in `state_dir` over a restart.
     pub fn new(dir: PathBuf, names: Option<PairNames>, state_dir: Option<&Path>) -> Self {
@@ -62,7 +62,7 @@ impl OperatorPair {
         let shown = ArcSwap::from_pointee(Shown { pair: None, held: kept.clone() });
         let last = Mutex::new(Last { names, hash: None, problem: None, kept, not_kept });
         let pair = Self { dir, file, last, shown };
-        // What is wrong with it is kept.
+        // `refresh` keeps the problem, if there is one.
         let _ = pair.refresh();
         pair
     }
@@ -77,14 +77,14 @@ impl OperatorPair {
     /// the operator would show it too.
     ///
     /// Reads two small files, and no more if they are as before: their times and lengths would not
-    /// tell what is written twice in one tick of the kernel's clock.
+    /// show a second write within one tick of the kernel's clock.
     pub fn refresh(&self) -> Result<bool, BadPair> {
         let mut last = self.last.lock();
         let mut before = (last.hash, last.problem.clone());
         let mut place = self.place();
         let mut found = self.look(&mut last);
-        // The kubelet replaces all files by one link, maybe between our two reads: what is torn is
-        // read again until it stands still. It may be torn twice in the same way.
+        // The kubelet replaces all files by one link, maybe between our two reads. A torn pair
+        // is read again until it no longer changes. It may be torn twice in the same way.
         for _ in 0..LOOKS {
             let (now, here) = ((last.hash, last.problem.clone()), self.place());
             if found.is_ok() || (now == before && here == place) {
@@ -103,7 +103,7 @@ impl OperatorPair {
         fs::read_link(self.dir.join("..data")).ok()
     }
 
-    /// Writes what is held into the file, if that has other certificates.
+    /// Writes the held certificates into the file, if it has others.
     fn keep(&self, last: &mut Last) {
         let (Some(file), shown) = (&self.file, self.shown.load()) else { return };
         if last.kept == shown.held {
@@ -192,13 +192,13 @@ impl Pair {
     }
 }
 
-impl ResolvesServerCert for OperatorPair {
+impl ResolvesServerCert for WebhookCert {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current()
     }
 }
 
-impl fmt::Debug for OperatorPair {
+impl fmt::Debug for WebhookCert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OperatorPair").field("dir", &self.dir).finish_non_exhaustive()
     }

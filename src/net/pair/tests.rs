@@ -90,16 +90,16 @@ fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn of(dir: &TempDir) -> Arc<OperatorPair> {
-    Arc::new(OperatorPair::new(dir.path().to_owned(), None, None))
+fn of(dir: &TempDir) -> Arc<WebhookCert> {
+    Arc::new(WebhookCert::new(dir.path().to_owned(), None, None))
 }
 
-fn shown(pair: &OperatorPair) -> Option<CertificateDer<'static>> {
+fn shown(pair: &WebhookCert) -> Option<CertificateDer<'static>> {
     pair.current().map(|key| key.cert[0].clone())
 }
 
 /// A call to a server that must be the operator.
-fn call(pair: &Arc<OperatorPair>, server: ServerConfig) -> Met {
+fn call(pair: &Arc<WebhookCert>, server: ServerConfig) -> Met {
     let tls = OperatorTls::new(Arc::clone(pair), &Clock::system()).unwrap();
     meet(tls.offering(iter::empty()), server, "another.name")
 }
@@ -126,7 +126,7 @@ fn the_first_usual_names_that_both_exist_are_taken() {
         match before {
             None => {
                 let said = pair.refresh().unwrap_err().to_string();
-                assert!(said.ends_with(&format!("/{cert} has no {key} beside it")), "{said}");
+                assert!(said.ends_with(&format!("/{cert} has no {key} next to it")), "{said}");
             }
             Some(_) => assert!(!pair.refresh().unwrap()),
         }
@@ -145,7 +145,7 @@ fn names_that_are_given_are_the_only_ones() {
     let (usual, named) = (Made::new(), Made::new());
     usual.put(dir.path());
     let names = Some(PairNames { cert: "ca.pem".into(), key: "ca-key.pem".into() });
-    let pair = OperatorPair::new(dir.path().to_owned(), names.clone(), None);
+    let pair = WebhookCert::new(dir.path().to_owned(), names.clone(), None);
     let said = pair.problem(&Clock::system()).unwrap().to_string();
     assert!(said.ends_with("holds no ca.pem and ca-key.pem"), "{said}");
     named.put_as(dir.path(), "ca.pem", "ca-key.pem");
@@ -219,8 +219,8 @@ fn a_file_that_may_not_be_read_is_told_with_its_mode_and_owner() {
     let mode = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    // Root reads everything; the thread alone becomes somebody else.
-    let refused = |pair: &Arc<OperatorPair>| {
+    // Root reads everything; the thread alone becomes someone else.
+    let refused = |pair: &Arc<WebhookCert>| {
         let pair = Arc::clone(pair);
         let look = move || {
             if geteuid().is_root() {
@@ -268,7 +268,7 @@ fn what_is_no_file_stops_nobody() {
         _ => false,
     };
     assert!(is_directory(&said), "{said}");
-    let file = OperatorPair::new(dir.path().join("tls.key"), None, None);
+    let file = WebhookCert::new(dir.path().join("tls.key"), None, None);
     let said = file.problem(&Clock::system()).unwrap().to_string();
     assert!(said.contains("tls.crt cannot be read, not a directory"), "{said}");
 }
@@ -427,8 +427,8 @@ fn as_many_are_remembered_as_are_promised() {
 }
 
 /// The pair of a process with a directory of state.
-fn with_state(dir: &TempDir, state: &TempDir) -> OperatorPair {
-    OperatorPair::new(dir.path().to_owned(), None, Some(state.path()))
+fn with_state(dir: &TempDir, state: &TempDir) -> WebhookCert {
+    WebhookCert::new(dir.path().to_owned(), None, Some(state.path()))
 }
 
 #[test]

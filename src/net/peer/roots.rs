@@ -42,8 +42,8 @@ pub struct MeshRoots(Arc<RootCertStore>);
 impl MeshRoots {
     /// Reads them. Fails with [`BadMeshRoots`]; also if there are none.
     ///
-    /// A CA of the cluster signs for whoever is approved. Its certificates in the bundle may be older
-    /// or newer than in the other file, which others write at another time: so a CA counts as the
+    /// A CA of the cluster signs every approved request. Its certificates in the bundle may be older
+    /// or newer than in the other file, which others write at another time. So a CA counts as the
     /// cluster's by its name or its key too.
     pub fn read(place: &RootsPlace) -> Result<Self, BadMeshRoots> {
         let roots = match place {

@@ -197,7 +197,7 @@ impl Said {
     }
 }
 
-/// A leaf, in words too, and what is said of it.
+/// A leaf, in words too, and the text of it.
 type Stranger = (&'static str, Arc<SingleCertAndKey>, Said);
 
 /// Leaves that both sides refuse.

@@ -227,7 +227,7 @@ fn server(
         .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(Arc::clone(leaf) as _);
     config.alpn_protocols = vec![H2.to_vec()];
-    // A resumed session would be that of a certificate which nobody verifies again.
+    // A resumed session would be that of a certificate which no one verifies again.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)

@@ -1,4 +1,4 @@
-//! The way of a request, decided by its line alone.
+//! The decision about a request, by its line and one fact that no line shows.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 use ctrlmesh_wire::request::{RequestInfo, Resource, Verb};
 
-/// The way of a request: `ctrlmesh explain` prints it, and the proxy obeys it.
+/// The decision about a request: `ctrlmesh explain` prints it, and the proxy obeys it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RequestAction {
     /// The request passes unchanged. So does a get of one object: a controller that does not find
@@ -55,8 +55,10 @@ impl Restriction {
 }
 
 /// A write of one object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
+    /// The scope of its resource. `None` if no limit names that.
+    pub scope: Option<Arc<Scope>>,
     /// The place where it may name the lock.
     pub lock: Option<LockIn>,
 }
@@ -68,25 +70,25 @@ pub enum Extent {
     #[default]
     One,
     /// The objects of one name in all namespaces: a collection, unless the resource is
-    /// cluster-scoped. The path does not show which: see [`Sharding::settled_action`].
+    /// cluster-scoped. The path does not show which: see [`Sharding::depends_on_namespaced`].
     OneName,
     /// A collection.
     Many,
 }
 
 impl Sharding {
-    /// The way of a request.
-    pub fn action(&self, info: &RequestInfo<'_>) -> RequestAction {
-        self.action_if(info, None)
+    /// Whether the decision about a request depends on whether its resource is namespaced, which no line shows:
+    /// one name over all namespaces is a collection of a namespaced resource, and one object of another.
+    pub fn depends_on_namespaced(&self, info: &RequestInfo<'_>) -> bool {
+        let is_one_name = |resource| Extent::of(info, resource, None) == Extent::OneName;
+        matches!(info.verb, Verb::List | Verb::Watch)
+            && info.resource().is_some_and(is_one_name)
+            && self.action(info, None).scope().is_some()
     }
 
-    /// The way of a request whose first one [depends on it](RequestAction::depends_on_namespaced), once it is
-    /// known whether the resource is namespaced.
-    pub fn settled_action(&self, info: &RequestInfo<'_>, is_namespaced: bool) -> RequestAction {
-        self.action_if(info, Some(is_namespaced))
-    }
-
-    fn action_if(&self, info: &RequestInfo<'_>, is_namespaced: Option<bool>) -> RequestAction {
+    /// The decision about a request. `is_namespaced` says whether its resource is, where the decision
+    /// [depends on it](Self::depends_on_namespaced); with `None` one name over all namespaces is a collection.
+    pub fn action(&self, info: &RequestInfo<'_>, is_namespaced: Option<bool>) -> RequestAction {
         let Some(resource) = info.resource() else { return RequestAction::Pass };
         let lock = self.locks().find(info);
         let restriction = || self.restriction(info, resource, is_namespaced, lock);
@@ -98,7 +100,8 @@ impl Sharding {
             Verb::Watch => RequestAction::Watch(restriction()),
             Verb::DeleteCollection => RequestAction::DeleteCollection(restriction()),
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => {
-                RequestAction::Write(Write { lock })
+                let scope = self.scope(&GroupResource::of(resource)).cloned();
+                RequestAction::Write(Write { scope, lock })
             }
             _ => lock.map_or(RequestAction::Pass, RequestAction::Lock),
         }
@@ -114,7 +117,7 @@ impl Sharding {
         let extent = Extent::of(info, resource, is_namespaced);
         let namespace = resource.namespace.as_deref();
         let stored = extent.is_collection().then(|| GroupResource::of(resource));
-        // The lock is the shard's, whoever has the other objects of the resource.
+        // The lock is the shard's, even if another shard has the other objects of the resource.
         let stored = stored.filter(|_| lock.is_none() || self.locks().named_by(info).is_none());
         let scope = stored.as_ref().and_then(|stored| self.scope(stored).cloned());
         let limited = scope.as_ref().zip(stored.as_ref());
@@ -131,6 +134,14 @@ impl Sharding {
 }
 
 impl RequestAction {
+    /// The scope under which the request is. `None` if no limit names its resource, or it reads one object.
+    pub fn scope(&self) -> Option<&Scope> {
+        match self {
+            Self::Write(Write { scope, .. }) => scope.as_deref(),
+            _ => self.restriction()?.scope.as_deref(),
+        }
+    }
+
     /// The narrowing of a collection. `None` for other requests.
     pub fn restriction(&self) -> Option<&Restriction> {
         match self {
@@ -153,21 +164,12 @@ impl RequestAction {
         }
     }
 
-    /// Whether another way may follow once it is known whether the resource is namespaced. Until
-    /// then, one name over all namespaces counts as a collection.
-    pub fn depends_on_namespaced(&self) -> bool {
-        let depends = |restriction: &Restriction| {
-            restriction.extent == Extent::OneName && restriction.scope.is_some()
-        };
-        self.restriction().is_some_and(depends)
-    }
-
     /// The place where the request may name the lock. `None` if it cannot.
     pub fn lock(&self) -> Option<LockIn> {
         match self {
             Self::Pass => None,
             Self::Lock(place) => Some(*place),
-            Self::Write(Write { lock }) => *lock,
+            Self::Write(Write { lock, .. }) => *lock,
             Self::List(_) | Self::Watch(_) | Self::Head(_) | Self::DeleteCollection(_) => {
                 self.restriction()?.lock
             }

@@ -1,4 +1,4 @@
-//! The way of a request: pass, or be narrowed or renamed.
+//! The decision about a request: it passes, is restricted to the scope, or is renamed.
 
 mod body;
 mod decide;

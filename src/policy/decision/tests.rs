@@ -28,7 +28,7 @@ fn sent(method: Method, target: &str) -> String {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let info = RequestInfo::parse(&method, path, query).unwrap();
     let sharding = sharding();
-    let action = sharding.action(&info);
+    let action = sharding.action(&info, None);
     match sharding.rewrite(&action, &info) {
         Ok(rewrite) => rewrite.target(&info).unwrap_or_else(|| "-".into()),
         Err(refused) => refused.refusal.label().into(),
@@ -109,7 +109,7 @@ fn t29_one_name_of_what_is_in_no_namespace_is_one_object() {
     let settled = |target: &str, is_namespaced| {
         let (path, query) = target.split_once('?').unwrap();
         let info = RequestInfo::parse(&Method::GET, path, Some(query)).unwrap();
-        let action = sharding.settled_action(&info, is_namespaced);
+        let action = sharding.action(&info, Some(is_namespaced));
         let restriction = action.restriction().unwrap();
         (restriction.extent, restriction.scope.is_some())
     };
@@ -251,7 +251,7 @@ fn t72_a_write_of_a_lock_of_another_namespace_is_one_of_the_pods() {
     assert_eq!(there, ("-".to_owned(), body("far---blue", "kube-system")));
 }
 
-/// A shard with the Secrets of `a`, to which those of `keys` are shown, and what is in no namespace.
+/// A shard with the Secrets of `a`, to which those of `keys` are shown, and cluster-scoped objects.
 const SHOWN: &str = "
 apiVersion: ctrlmesh.kusionstack.io/v1alpha1
 kind: ShardingConfig
@@ -271,7 +271,7 @@ fn what_is_shared_is_shown_and_not_owned() {
     let sharding = draft.resolve(None).unwrap().sharding;
     let filter = |method: Method, target: &str| {
         let info = RequestInfo::parse(&method, target, None).unwrap();
-        sharding.action(&info).restriction().unwrap().filter.clone()
+        sharding.action(&info, None).restriction().unwrap().filter.clone()
     };
     let object = |namespace, name| Object { namespace, name, uid: "u", ..Object::default() };
     let all = filter(Method::GET, "/api/v1/secrets");

@@ -66,8 +66,8 @@ pub fn from_documents(
     }
 }
 
-/// Checks all ShardingConfigs of the namespace that the one named `shard` has in the file, for pods
-/// of `namespace`, by default that one.
+/// Checks all ShardingConfigs of the file that are in the namespace of the one named `shard`. They
+/// are checked for pods of `namespace`, by default that same namespace.
 pub fn all_of(
     bytes: &[u8],
     shard: &str,

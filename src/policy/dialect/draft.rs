@@ -37,8 +37,8 @@ pub struct RootDraft {
 }
 
 impl RootDraft {
-    /// Whether a pod of its Deployment with these labels is of one of its shards, once it has the label of
-    /// that: another selector may stand beside the root.
+    /// Whether a pod of its Deployment with these labels belongs to one of its shards. The pod is judged as
+    /// if it had the label of its shard: another selector may stand next to the root.
     pub fn selects<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         let child = &*self.whole.config.object.name;
         self.whole.config.pods.matches(|key: &str| match key {

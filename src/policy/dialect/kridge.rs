@@ -39,7 +39,7 @@ pub(super) fn sharding(object: ObjectRef, created: Option<i64>, spec: &Value) ->
     })
 }
 
-/// The spec of ours that means what a spec of Kridge says. Fails with what is wrong.
+/// The spec of ours that means what a spec of Kridge says. Fails with the fault.
 pub fn translated(spec: &Value) -> Result<ShardingConfigSpec, String> {
     read(spec).map(translate)
 }
@@ -58,7 +58,7 @@ fn read(spec: &Value) -> Result<KridgeShardingConfigSpec, String> {
     };
     match spec.limits.iter().position(is_twice) {
         Some(at) => Err(format!(
-            "limits[{at}].objectSelector: is beside relateResources or selector: give one spelling of them"
+            "limits[{at}].objectSelector: is next to relateResources or selector: give one spelling of them"
         )),
         None => Ok(spec),
     }

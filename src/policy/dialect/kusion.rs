@@ -20,7 +20,7 @@ use crate::{
     fence::Fence,
     object::ObjectRef,
     parts::PodConfig,
-    roots::{Lot, Shard},
+    roots::{Partition, Shard},
     sharding::{BadLock, LockName, Locks},
 };
 use ctrlmesh_api::{Controller, HandoverMode, Root, ShardingConfigSpec};
@@ -122,7 +122,7 @@ fn root(object: ObjectRef, spec: &ShardingConfigSpec, given: &Root) -> Result<Ro
     if let Some(root) = &root {
         let name = root.name(Shard::Normal(1)).into();
         let child = ObjectRef { name, uid: None, generation: None, ..object.clone() };
-        match compile(child, &root.spec(Shard::Normal(1), &Lot::everything())) {
+        match compile(child, &root.spec(Shard::Normal(1), &Partition::everything())) {
             Ok(draft) => {
                 warnings.extend(draft.warnings.iter().map(of_root));
                 whole = Some(Box::new(draft));

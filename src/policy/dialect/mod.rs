@@ -28,7 +28,7 @@ use super::object::{Kind, ObjectRef};
 /// Checks an object of this kind, as the API server holds it. Fails with [`Invalid`], which
 /// names every field that is wrong, its value, and what would be right.
 pub fn draft(kind: Kind, object: &DynamicObject) -> Checked {
-    // What is translated has the name and the kind of its translation.
+    // A translated object has the name and the kind of its translation.
     let identity = ObjectRef::new(Kind::ShardingConfig, &object.metadata);
     let Some(spec) = object.data.get("spec").filter(|spec| !spec.is_null()) else {
         return Err(Invalid::one(identity, "spec", "is missing: give a selector of the pods"));

@@ -118,7 +118,7 @@ fn bad_i15_a_config_of_kridge_says_what_would_be_right() {
         ),
         (
             with(true, "/limits/0/selector", json!({"matchLabels": {"a": "b"}})),
-            "spec: limits[0].objectSelector: is beside relateResources or selector",
+            "spec: limits[0].objectSelector: is next to relateResources or selector",
         ),
         (
             with(true, "/limits/0/objectSelector/relateResources/0/apiGroups", json!([])),

@@ -29,8 +29,8 @@ pub struct Page<'a> {
 }
 
 impl Part {
-    /// The path and query that list this part of the watch's collection, or `None` for a watch in
-    /// the deprecated form, with the verb in its path. Fails with [`Refused`] when the client's own
+    /// The path and query that list this part of the watch's collection. `None` for a watch in the
+    /// deprecated form, with the verb in its path. Fails with [`Refused`] when the client's own
     /// selectors cannot be read.
     pub fn list(&self, info: &RequestInfo<'_>, page: Page<'_>) -> Result<Option<String>, Refused> {
         let Some(path) = self.path(info) else { return Ok(None) };

@@ -45,7 +45,7 @@ impl Part {
     }
 }
 
-/// The parts of a collection in which objects change hands between two narrowings of it, or
+/// The parts of a collection in which objects change hands between two narrowings of it.
 /// `None` if selectors cannot express them.
 ///
 /// `is_in_namespace` is true if the collection is of one namespace already.

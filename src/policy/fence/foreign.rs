@@ -1,8 +1,8 @@
-//! What is told of a foreign write.
+//! The facts that are reported of a foreign write.
 
 use std::sync::Arc;
 
-use crate::{Area, GroupResource, Refusal, Refused, Rule, Scope};
+use crate::{ByResource, GroupResource, Refusal, Refused, Rule, Scope};
 use ctrlmesh_api::Except;
 use ctrlmesh_wire::{request::RequestInfo, status::Details};
 
@@ -31,12 +31,12 @@ impl Foreign {
     /// The shard among these that has the namespace.
     pub fn owner<'s>(
         &self,
-        mut shards: impl Iterator<Item = (&'s str, &'s Area<Arc<Scope>>)>,
+        mut shards: impl Iterator<Item = (&'s str, &'s ByResource<Arc<Scope>>)>,
     ) -> Option<&'s str> {
         let rule = Rule::of(&self.resource);
         let has_it =
             |scope: &Arc<Scope>| scope.is_by_namespace() && scope.may_have(&self.namespace);
-        let has = |area: &Area<Arc<Scope>>| match area.find(&rule) {
+        let has = |area: &ByResource<Arc<Scope>>| match area.find(&rule) {
             Some(scope) => has_it(scope),
             None => area.pieces().filter_map(|(_, scope)| scope).any(has_it),
         };

@@ -1,7 +1,7 @@
 //! The fence: the judgement of writes by the namespace in their line.
 //!
 //! Hides which writes are judged, and how exceptions match. Knows no body and no stored object, and not
-//! when a boundary moves. Words: a write is *foreign* if its namespace is not the shard's; what is in no namespace
+//! when a boundary moves. Words: a write is *foreign* if its namespace is not the shard's; cluster-scoped objects
 //! counts as in one that is called `""`.
 
 mod except;
@@ -11,7 +11,7 @@ mod foreign;
 pub(crate) use self::except::Except;
 use self::exempt::is_exempt;
 pub use self::{except::BadExcept, exempt::deletes, foreign::Foreign};
-use super::{GroupResource, Refusal, Refused, Rule, Sharding};
+use super::{GroupResource, Refusal, Refused, RequestAction, Rule, Scope, Sharding};
 use ctrlmesh_api::{FenceMode, SharedWrite};
 use ctrlmesh_wire::request::RequestInfo;
 
@@ -41,16 +41,20 @@ pub(crate) struct FencedLimit {
     pub(crate) is_by_namespace: bool,
 }
 
-/// Whether what is in no namespace is the shard's, of a resource of which all shards are shown it. `None` if
+/// Whether cluster-scoped objects is the shard's, of a resource of which all shards are shown it. `None` if
 /// they are not, or other things decide.
-fn has_outside(sharding: &Sharding, resource: &GroupResource) -> Option<bool> {
-    let scope = sharding.scope(resource)?;
+fn has_outside(
+    sharding: &Sharding,
+    resource: &GroupResource,
+    scope: Option<&Scope>,
+) -> Option<bool> {
+    let scope = scope?;
     sharding.shared().write(resource, "")?;
     let is_by_namespace = scope.is_nothing() || scope.is_by_namespace();
     is_by_namespace.then(|| scope.may_have(""))
 }
 
-/// Whether these are objects that every shard has beside its own pods: certificates, settings, accounts.
+/// Whether these are objects that every shard has next to its own pods: certificates, settings, accounts.
 fn is_own(sharding: &Sharding, resource: &GroupResource, namespace: &str) -> bool {
     namespace == sharding.namespace()
         && resource.group().is_empty()
@@ -104,8 +108,13 @@ impl Fence {
         self.mode.unwrap_or_default()
     }
 
-    /// Judges a request by its line, for the shard of a sharding.
-    pub fn judge(&self, sharding: &Sharding, info: &RequestInfo<'_>) -> Verdict {
+    /// Judges a request by its line, for the shard of a sharding, whose decision about it is `action`.
+    pub fn judge(
+        &self,
+        sharding: &Sharding,
+        info: &RequestInfo<'_>,
+        action: &RequestAction,
+    ) -> Verdict {
         let Some(resource) = info.resource() else { return Verdict::Exempt };
         if is_exempt(info.verb, resource) || sharding.locks().named_by(info).is_some() {
             return Verdict::Exempt;
@@ -117,8 +126,8 @@ impl Fence {
         let stored = GroupResource::of(resource);
         let namespace = resource.namespace.as_deref();
         let is_inside = match namespace {
-            Some(namespace) => self.has(sharding, &stored, namespace),
-            None => has_outside(sharding, &stored),
+            Some(namespace) => self.has(sharding, &stored, action.scope(), namespace),
+            None => has_outside(sharding, &stored, action.scope()),
         };
         let namespace = namespace.unwrap_or_default();
         match is_inside {
@@ -141,8 +150,14 @@ impl Fence {
     }
 
     /// Whether a namespace is the shard's, for a resource. `None` if other things decide.
-    fn has(&self, sharding: &Sharding, resource: &GroupResource, namespace: &str) -> Option<bool> {
-        let Some(scope) = sharding.scope(resource) else {
+    fn has(
+        &self,
+        sharding: &Sharding,
+        resource: &GroupResource,
+        scope: Option<&Scope>,
+        namespace: &str,
+    ) -> Option<bool> {
+        let Some(scope) = scope else {
             return self.judges_others().then(|| sharding.has_namespace(namespace));
         };
         // One that has nothing does not show by what it limits.

@@ -65,7 +65,7 @@ fn judge(policy: &Policy, method: &str, target: &str) -> Verdict {
     let (path, query) =
         target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
     let info = RequestInfo::parse(&method, path, query).unwrap();
-    policy.fence.judge(&policy.sharding, &info)
+    policy.fence.judge(&policy.sharding, &info, &policy.sharding.action(&info, None))
 }
 
 #[test]
@@ -521,7 +521,7 @@ fn limits(model: &Model) -> Value {
     limits.collect()
 }
 
-/// The verdict, plainly: the model is asked resource by resource. In a move, what is left of a limit is what
+/// The verdict, plainly: the model is asked resource by resource. In a move, the rest of a limit is what
 /// both configs have, while the newer one says whether namespaces decide.
 fn plainly(
     newer: &Model,

@@ -10,7 +10,7 @@ use super::{
     witness::{Finding, Uid, Undecided, Witness},
 };
 use crate::{
-    Area, Boundary, HashOf, NamespaceLabels, Rule, Scope, Selected,
+    Boundary, ByResource, HashOf, NamespaceLabels, Rule, Scope, Selected,
     sharding::{find_name, refined},
 };
 use ctrlmesh_wire::selector::Selector;
@@ -26,7 +26,7 @@ const MOST_NAMED: usize = 5;
 /// The label that each namespace has of its name, and keeps.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// The limits of two shards beside each other.
+/// The limits of two shards next to each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The resources of which both own an object, each with one.
@@ -39,7 +39,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// The comparison of two shards. `known` are the namespaces of today.
-    pub fn of([one, other]: [&Area<Arc<Scope>>; 2], known: Option<&NamespaceLabels>) -> Self {
+    pub fn of([one, other]: [&ByResource<Arc<Scope>>; 2], known: Option<&NamespaceLabels>) -> Self {
         let mut comparison = Self::default();
         for rule in refined([one, other]) {
             match (one.find(&rule), other.find(&rule)) {
@@ -129,7 +129,7 @@ fn uid(boundaries: &[Boundary]) -> Uid {
     widest.map_or(Uid::Any, |(from, to)| Uid::within(from, to))
 }
 
-/// Whether what is in no namespace is in the scope.
+/// Whether cluster-scoped objects is in the scope.
 fn outside(both: &Scope, places: Places) -> Finding<()> {
     let has_all = both.boundaries().iter().all(|boundary| boundary.has_name(""));
     match places {

@@ -1,6 +1,6 @@
 //! Objects that no shard of a ring owns.
 //!
-//! Hides how the parts of several shards are laid beside each other: namespaces by who has them, then
+//! Hides how the parts of several shards are laid next to each other: namespaces by who has them, then
 //! hashes of uids by who has them, then labels.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -11,7 +11,8 @@ use super::{
     witness::{Finding, Uid, Undecided, Witness},
 };
 use crate::{
-    Area, Boundary, HashOf, HashRule, LabelSet, NamespaceLabels, Rule, Scope, sharding::refined,
+    Boundary, ByResource, HashOf, HashRule, LabelSet, NamespaceLabels, Rule, Scope,
+    sharding::refined,
 };
 use ctrlmesh_wire::selector::Selector;
 
@@ -43,15 +44,15 @@ impl fmt::Display for Gap {
 }
 
 /// The part of a shard of one resource.
-struct Part<'s> {
+struct GapPart<'s> {
     scope: &'s Scope,
     /// The hashes of uids. `None` means all.
     uids: Option<&'s HashRule>,
 }
 
 /// The parts of all shards of one resource.
-struct Parts<'s> {
-    all: Vec<Part<'s>>,
+struct GapParts<'s> {
+    all: Vec<GapPart<'s>>,
     /// The places among all of those whose namespaces can be listed, by namespace.
     listed: BTreeMap<&'s str, Vec<usize>>,
     /// The places of the others.
@@ -64,7 +65,7 @@ type Unowned = Finding<(BTreeMap<String, String>, Uid)>;
 /// The resources of which no shard owns some object, by the namespaces of today. A resource that one
 /// of them does not limit is its own. Fails if that is not known of a resource.
 pub fn gaps(
-    areas: &[&Area<Arc<Scope>>],
+    areas: &[&ByResource<Arc<Scope>>],
     known: &NamespaceLabels,
 ) -> Result<Vec<Gap>, (Rule, Undecided)> {
     let mut gaps = Vec::new();
@@ -83,11 +84,11 @@ pub fn gaps(
 fn gap(rule: &Rule, scopes: &[&Arc<Scope>], known: &NamespaceLabels) -> Finding<Gap> {
     let places = Places::of(rule);
     let scopes: Vec<Scope> = scopes.iter().map(|scope| scope.normal()).collect();
-    let parts = Parts::of(&scopes);
+    let parts = GapParts::of(&scopes);
     let mut by_owners: BTreeMap<Vec<usize>, Unowned> = BTreeMap::new();
     let mut gap: Option<Gap> = None;
     let namespaces = known.iter().filter(|_| places.has_namespaces());
-    // What is in no namespace comes last: a witness in a namespace says more.
+    // Cluster-scoped objects comes last: a witness in a namespace says more.
     let outside = matches!(places, Places::Outside | Places::Both).then_some(("", None));
     let all = namespaces.map(|(name, labels)| (name.as_str(), Some(labels))).chain(outside);
     for (namespace, labels) in all {
@@ -118,9 +119,9 @@ fn gap(rule: &Rule, scopes: &[&Arc<Scope>], known: &NamespaceLabels) -> Finding<
     gap.map_or(Finding::None, Finding::Found)
 }
 
-impl<'s> Parts<'s> {
+impl<'s> GapParts<'s> {
     fn of(scopes: &'s [Scope]) -> Self {
-        let all: Vec<Part<'s>> = scopes.iter().map(Part::of).collect();
+        let all: Vec<GapPart<'s>> = scopes.iter().map(GapPart::of).collect();
         let mut listed: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let mut others = Vec::new();
         for (at, part) in all.iter().enumerate() {
@@ -156,7 +157,7 @@ impl<'s> Parts<'s> {
     }
 }
 
-impl<'s> Part<'s> {
+impl<'s> GapPart<'s> {
     fn of(scope: &'s Scope) -> Self {
         let mut rules = scope.boundaries().iter().filter_map(|boundary| boundary.hash.as_ref());
         Self { scope, uids: rules.find(|rule| rule.of() == HashOf::Uid) }
@@ -186,8 +187,8 @@ fn named(owners: &[(&Selector, Option<&HashRule>)], labels: &LabelSet) -> Unowne
     }
 }
 
-/// The labels and the uid of an object that none of these parts has, by its selector and the hashes of
-/// its uids.
+/// The labels and the uid of an object that none of these parts has. A part is a selector, with the rule for
+/// the hashes of its uids.
 fn unowned(parts: &[(&Selector, Option<&HashRule>)]) -> Unowned {
     let ranges = parts.iter().filter_map(|(_, uids)| *uids).flat_map(HashRule::ranges);
     let bounds = ranges.flat_map(|range| [Some(range.bounds().0), range.bounds().1]);

@@ -17,7 +17,7 @@ mod witness;
 pub use self::{
     common::{Comparison, in_common},
     gaps::{Gap, gaps},
-    neighbours::Neighbours,
+    neighbours::OverlapIndex,
     owners::{Owners, owners_in, owners_of},
     places::Places,
     said::{OwnsInWords, said},

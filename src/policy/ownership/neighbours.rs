@@ -8,10 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use crate::{Area, Rule, Scope};
+use crate::{ByResource, Rule, Scope};
 
 /// The areas of many shards, found by the namespaces that they list.
-pub struct Neighbours<'a> {
+pub struct OverlapIndex<'a> {
     /// `None` is an area that may have objects in any namespace, or in none.
     all: Vec<Option<Listed<'a>>>,
     /// The places of those of a group that list a namespace.
@@ -25,9 +25,9 @@ struct Listed<'a> {
     names: BTreeSet<&'a str>,
 }
 
-impl<'a> Neighbours<'a> {
+impl<'a> OverlapIndex<'a> {
     /// The neighbours among these.
-    pub fn of(areas: impl Iterator<Item = &'a Area<Arc<Scope>>>) -> Self {
+    pub fn of(areas: impl Iterator<Item = &'a ByResource<Arc<Scope>>>) -> Self {
         let mut groups: BTreeMap<Vec<(&Rule, bool)>, usize> = BTreeMap::new();
         let mut by_name: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut all = Vec::new();
@@ -61,7 +61,7 @@ impl<'a> Neighbours<'a> {
 }
 
 /// The namespaces of all objects of an area. `None` if they are not listed.
-fn names(area: &Area<Arc<Scope>>) -> Option<BTreeSet<&str>> {
+fn names(area: &ByResource<Arc<Scope>>) -> Option<BTreeSet<&str>> {
     let mut all = BTreeSet::new();
     for (_, scope) in area.pieces() {
         let Some(scope) = scope.filter(|scope| !scope.is_nothing()) else { continue };

@@ -8,7 +8,9 @@ use super::{
     gaps::{Gap, gaps},
     witness::Undecided,
 };
-use crate::{Area, GroupResource, NamespaceLabels, ObjectFacts, Rule, Scope, sharding::refined};
+use crate::{
+    ByResource, GroupResource, NamespaceLabels, ObjectFacts, Rule, Scope, sharding::refined,
+};
 
 /// The owners of the objects of one resource in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub struct Owners<'s> {
 /// The owners in a namespace, for each resource that all of these shards limit.
 pub fn owners_in<'s>(
     namespace: &str,
-    shards: &[(&'s str, &Area<Arc<Scope>>)],
+    shards: &[(&'s str, &ByResource<Arc<Scope>>)],
     known: &NamespaceLabels,
 ) -> Vec<Owners<'s>> {
     let labels = known.get(namespace).cloned().unwrap_or_default();
@@ -34,8 +36,9 @@ pub fn owners_in<'s>(
     for rule in refined(areas.iter().copied()) {
         let scopes = shards.iter().map(|(shard, area)| Some((*shard, area.find(&rule)?)));
         let Some(scopes) = scopes.collect::<Option<Vec<_>>>() else { continue };
-        let of_rule =
-            scopes.iter().map(|(_, scope)| Area::new([(rule.clone(), Some(Arc::clone(*scope)))]));
+        let of_rule = scopes
+            .iter()
+            .map(|(_, scope)| ByResource::new([(rule.clone(), Some(Arc::clone(*scope)))]));
         let of_rule: Vec<_> = of_rule.collect();
         let gap = match gaps(&of_rule.iter().collect::<Vec<_>>(), &here) {
             Ok(gaps) => Ok(gaps.into_iter().find(|gap| gap.namespaces > 0)),
@@ -53,15 +56,16 @@ pub fn owners_in<'s>(
     owners
 }
 
-/// The shards that own an object; one that does not limit its resource does. `None` for a shard of
-/// which that depends on what is not known of the object.
+/// The shards that own an object; one that does not limit its resource does. `None` for a shard
+/// whose ownership depends on unknown facts of the object.
 pub fn owners_of<'s>(
     resource: &GroupResource,
     object: &ObjectFacts<'_>,
-    shards: &[(&'s str, &Area<Arc<Scope>>)],
+    shards: &[(&'s str, &ByResource<Arc<Scope>>)],
 ) -> Vec<(&'s str, Option<bool>)> {
     let rule = Rule::of(resource);
-    let owns =
-        |area: &Area<Arc<Scope>>| area.find(&rule).map_or(Some(true), |scope| scope.owns(object));
+    let owns = |area: &ByResource<Arc<Scope>>| {
+        area.find(&rule).map_or(Some(true), |scope| scope.owns(object))
+    };
     shards.iter().map(|(shard, area)| (*shard, owns(area))).collect()
 }

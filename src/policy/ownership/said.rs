@@ -1,10 +1,10 @@
-//! The objects of a shard in a few words, for two columns of a table.
+//! A summary of the scope of a shard, for the columns OWNS and RESOURCES.
 //!
 //! Hides how much is said of many resources and of long boundaries. Knows no shard.
 
 use std::{fmt::Write, sync::Arc};
 
-use crate::sharding::{Area, Boundary, HashOf, HashRule, Scope};
+use crate::sharding::{Boundary, ByResource, HashOf, HashRule, Scope};
 
 /// The lengths of the words, in bytes: columns that leave room for others.
 const LONGEST_OBJECTS: usize = 40;
@@ -22,7 +22,7 @@ pub struct OwnsInWords {
 }
 
 /// What a shard has of the resources that it limits.
-pub fn said(area: &Area<Arc<Scope>>) -> OwnsInWords {
+pub fn said(area: &ByResource<Arc<Scope>>) -> OwnsInWords {
     let mut scopes: Vec<String> = Vec::new();
     let mut resources = Vec::new();
     for (rule, scope) in area.pieces() {

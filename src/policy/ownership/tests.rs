@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Area, Boundary, HashOf, HashRange, HashRule, NamespaceLabels, ObjectFacts, OfNamespace,
+    Boundary, ByResource, HashOf, HashRange, HashRule, NamespaceLabels, ObjectFacts, OfNamespace,
     Pattern, Rule, Scope,
     sharding::{AnyObject, Resolved, any_object, any_scope, labels_of_namespaces},
 };
@@ -122,14 +122,14 @@ proptest! {
         let [pods, all] = [("", "pods"), ("*", "*")].map(|(group, name)| Rule::new(group, name).unwrap());
         let areas: Vec<_> = scopes.into_iter().map(|(one, other, of)| {
             let [one, other] = [one, other].map(|scope| Some(Arc::new(scope)));
-            Area::new(match of {
+            ByResource::new(match of {
                 0 => vec![(all.clone(), one)],
                 1 => vec![(pods.clone(), one)],
                 2 => vec![(pods.clone(), None), (all.clone(), other)],
                 _ => vec![(pods.clone(), one), (all.clone(), other)],
             })
         }).collect();
-        let neighbours = Neighbours::of(areas.iter());
+        let neighbours = OverlapIndex::of(areas.iter());
         for (at, one) in areas.iter().enumerate() {
             let beside = neighbours.at(at);
             prop_assert!(beside.contains(&at));
@@ -154,7 +154,7 @@ proptest! {
         let known = labels_of_namespaces();
         let rule = Rule::new(rule.0, rule.1).unwrap();
         let places = Places::of(&rule);
-        let area = |scope: Scope| Area::new([(rule.clone(), Some(Arc::new(scope)))]);
+        let area = |scope: Scope| ByResource::new([(rule.clone(), Some(Arc::new(scope)))]);
         let areas: Vec<_> = scopes.into_iter().map(area).collect();
         let scopes: Vec<_> = areas.iter().map(|area| area.find(&rule).unwrap()).collect();
         let Ok(gaps) = gaps(&areas.iter().collect::<Vec<_>>(), &known) else { return Ok(()) };
@@ -175,7 +175,7 @@ proptest! {
             }
             let is_owned = scopes.iter().any(|scope| scope.owns(&object.facts()) == Some(true));
             let is_found = gaps.iter().any(|gap| is_in(gap, object.place));
-            prop_assert!(is_owned || is_found, "nobody has {:?}: {:?}", object, gaps);
+            prop_assert!(is_owned || is_found, "no one has {:?}: {:?}", object, gaps);
         }
     }
 }
@@ -296,7 +296,7 @@ fn i15_what_is_proven_disjoint_is_so_for_namespaces_to_come() {
         let finding = in_common(&one, &other, Places::Both, Some(&labels_of_namespaces()));
         assert_eq!(finding, Finding::None, "{one} and {other}");
     }
-    // Both say that they have what is in no namespace, of which there is nothing.
+    // Both say that they have cluster-scoped objects, of which there is nothing.
     let everywhere = |name| scope("", everywhere(names(&[name])));
     let finding = in_common(&everywhere("ant"), &everywhere("bee"), Places::Namespaces, None);
     assert_eq!(finding, Finding::None);
@@ -350,7 +350,7 @@ fn i15_an_orphan_is_named() {
             "",
         ),
     ] {
-        let area = |scope| Area::new([(rule.clone(), Some(Arc::new(scope)))]);
+        let area = |scope| ByResource::new([(rule.clone(), Some(Arc::new(scope)))]);
         let areas: Vec<_> = shards.into_iter().map(area).collect();
         let gaps = gaps(&areas.iter().collect::<Vec<_>>(), &known).unwrap();
         let text = |gap: &Gap| {
@@ -365,9 +365,9 @@ fn i15_an_orphan_is_named() {
 #[test]
 fn i15_a_resource_that_one_shard_does_not_limit_has_no_orphans() {
     let pods = Rule::new("", "pods").unwrap();
-    let one = Area::new([(pods, Some(Arc::new(scope("", names(&["ant"])))))]);
+    let one = ByResource::new([(pods, Some(Arc::new(scope("", names(&["ant"])))))]);
     let known = labels_of_namespaces();
-    assert_eq!(gaps(&[&one, &Area::new([])], &known), Ok(vec![]));
+    assert_eq!(gaps(&[&one, &ByResource::new([])], &known), Ok(vec![]));
     assert_eq!(gaps(&[&one], &known).unwrap().len(), 1);
     assert_eq!(gaps(&[], &known), Ok(vec![]));
 }
@@ -379,7 +379,7 @@ fn i15_labels_that_are_too_many_are_not_decided() {
     let scopes = (0..40).map(|at| scope(&keys(at), any()));
     // Each set of labels but the last is refused by the last selector alone.
     let last = scope("z!=a", any());
-    let area = |scope| Area::new([(pods.clone(), Some(Arc::new(scope)))]);
+    let area = |scope| ByResource::new([(pods.clone(), Some(Arc::new(scope)))]);
     let areas: Vec<_> = scopes.chain([last, scope("z=a", any())]).map(area).collect();
     let found = gaps(&areas.iter().collect::<Vec<_>>(), &labels_of_namespaces());
     assert_eq!(found, Err((pods, Undecided::Labels)));
@@ -388,7 +388,7 @@ fn i15_labels_that_are_too_many_are_not_decided() {
 #[test]
 fn i15_a_namespace_counts_by_the_labels_that_it_has() {
     let namespaces = Rule::new("", "namespaces").unwrap();
-    let area = |text| Area::new([(namespaces.clone(), Some(Arc::new(scope(text, any()))))]);
+    let area = |text| ByResource::new([(namespaces.clone(), Some(Arc::new(scope(text, any()))))]);
     let areas = [area("k=v"), area("k=w")];
     let gaps = gaps(&areas.iter().collect::<Vec<_>>(), &labels_of_namespaces()).unwrap();
     let [gap] = &*gaps else { panic!("{gaps:?}") };
@@ -429,7 +429,7 @@ fn i15_what_a_shard_has_is_said_in_few_words() {
     };
     let everything = || Some(Arc::new(Scope::new(Selector::everything())));
     let of = |pieces: Vec<(Rule, Option<Arc<Scope>>)>| {
-        let said = said(&Area::new(pieces));
+        let said = said(&ByResource::new(pieces));
         (said.objects, said.resources)
     };
     let words = |objects: &str, resources: &str| (objects.to_owned(), resources.to_owned());
@@ -458,7 +458,9 @@ fn a_boundary_is_said_by_what_tells_it_apart() {
         has_cluster_scoped,
         ..Boundary::everything()
     };
-    let of = |scope: Scope| said(&Area::new([(Rule::everything(), Some(Arc::new(scope)))])).objects;
+    let of = |scope: Scope| {
+        said(&ByResource::new([(Rule::everything(), Some(Arc::new(scope)))])).objects
+    };
     let inside = |boundary| of(Scope::new(Selector::everything()).inside(boundary));
     let mixed = HashRule::mixed(vec![range(zero, half)]).unwrap();
     assert_eq!(inside(hash(mixed.clone(), false)), "0x00000000-0x80000000");
@@ -485,19 +487,19 @@ fn i15_shards_that_list_other_namespaces_are_no_neighbours() {
         let names = names.iter().map(|name| Box::from(*name)).collect();
         let listed = Boundary { names: Some(names), has_cluster_scoped, ..Boundary::everything() };
         let scope = Scope::new(Selector::everything()).inside(listed);
-        Area::new([(rule.clone(), Some(Arc::new(scope)))])
+        ByResource::new([(rule.clone(), Some(Arc::new(scope)))])
     };
     let everything =
-        Area::new([(rule.clone(), Some(Arc::new(Scope::new(Selector::everything()))))]);
+        ByResource::new([(rule.clone(), Some(Arc::new(Scope::new(Selector::everything()))))]);
     let areas = [
         area(&["a", "b"], false),
         area(&["b", "c"], false),
         area(&["d"], false),
         area(&["e"], true),
         everything,
-        Area::new([(Rule::new("", "pods").unwrap(), None)]),
+        ByResource::new([(Rule::new("", "pods").unwrap(), None)]),
     ];
-    let neighbours = Neighbours::of(areas.iter());
+    let neighbours = OverlapIndex::of(areas.iter());
     let at = |place| neighbours.at(place).into_iter().collect::<Vec<_>>();
     assert_eq!(at(0), [0, 1, 3, 4, 5]);
     assert_eq!(at(2), [2, 3, 4, 5]);

@@ -1,4 +1,4 @@
-//! Objects that show whose they are.
+//! Example objects that prove an overlap or a gap.
 
 use std::{collections::BTreeMap, fmt};
 

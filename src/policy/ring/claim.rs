@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::{Area, Piece, Rule, sharding::refined};
+use crate::{ByResource, ObjectSet, Rule, sharding::refined};
 
 /// The objects that a pod says it may write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum Claim<S> {
     /// Nothing.
     Nothing,
     /// The objects of an area, which has an object, as far as is known.
-    Of(Arc<Area<S>>),
+    Of(Arc<ByResource<S>>),
     /// Everything: the Lease cannot be read.
     All,
 }
@@ -43,14 +43,14 @@ pub struct Listing<S> {
     pub is_consistent: bool,
 }
 
-impl<S: Piece> Claim<S> {
+impl<S: ObjectSet> Claim<S> {
     /// The claim of an area.
-    pub fn of(area: Area<S>) -> Self {
+    pub fn of(area: ByResource<S>) -> Self {
         if area.is_nothing() { Self::Nothing } else { Self::Of(Arc::new(area)) }
     }
 
     /// The claimed area, if there is one.
-    pub fn area(&self) -> Option<&Area<S>> {
+    pub fn area(&self) -> Option<&ByResource<S>> {
         match self {
             Self::Of(area) => Some(area),
             Self::Nothing | Self::All => None,

@@ -1,12 +1,12 @@
-//! The wishes of the configs of a ring.
+//! The desired scope of each config of a ring.
 
 use std::sync::Arc;
 
-use crate::{Area, Checked, Draft, NamespaceLabels, NamespacesUnknown, Scope, ShardingDraft};
+use crate::{ByResource, Checked, Draft, NamespaceLabels, NamespacesUnknown, Scope, ShardingDraft};
 
 /// The objects that a config wants for its shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Wanted<S> {
+pub struct DesiredScope<S> {
     /// The ring.
     pub ring: Box<str>,
     /// The shard: the name of the config.
@@ -16,27 +16,27 @@ pub struct Wanted<S> {
     /// The number of the config's spec.
     pub generation: i64,
     /// The boundary, for the namespaces as they were last seen.
-    pub area: Arc<Area<S>>,
+    pub area: Arc<ByResource<S>>,
 }
 
 /// The wishes of the configs of a ring, as one of its shards sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wishes {
+pub struct DesiredScopes {
     /// The shard's own.
-    pub own: Wanted<Arc<Scope>>,
+    pub own: DesiredScope<Arc<Scope>>,
     /// The wishes of the others. One that cannot be resolved is missing: wishes decide who claims, not
     /// who opens.
-    pub rivals: Vec<Wanted<Arc<Scope>>>,
+    pub rivals: Vec<DesiredScope<Arc<Scope>>>,
 }
 
-impl<S> Wanted<S> {
+impl<S> DesiredScope<S> {
     /// Whether this is of another shard of the ring.
     pub(super) fn is_rival_of(&self, other: &Self) -> bool {
         self.ring == other.ring && self.shard != other.shard
     }
 }
 
-impl Wanted<Arc<Scope>> {
+impl DesiredScope<Arc<Scope>> {
     /// The wish of a config. `None` if it is in no ring.
     pub fn of(
         draft: &ShardingDraft,
@@ -54,7 +54,7 @@ impl Wanted<Arc<Scope>> {
     }
 }
 
-impl Wishes {
+impl DesiredScopes {
     /// The wishes of `own` and of its rivals among the checked configs. `known` has the labels of all
     /// namespaces, or is `None` if they are not known. `None` if `own` is in no ring.
     pub fn of<'c>(
@@ -62,11 +62,11 @@ impl Wishes {
         checked: impl IntoIterator<Item = &'c Checked>,
         known: Option<&NamespaceLabels>,
     ) -> Result<Option<Self>, NamespacesUnknown> {
-        let Some(wanted) = Wanted::of(own, known)? else { return Ok(None) };
+        let Some(wanted) = DesiredScope::of(own, known)? else { return Ok(None) };
         let rivals = checked.into_iter().filter_map(|checked| {
             let Ok(Draft::Sharding(draft)) = checked else { return None };
             let is_beside = draft.config.object.namespace == own.config.object.namespace;
-            let rival = Wanted::of(draft, known).ok().flatten().filter(|_| is_beside)?;
+            let rival = DesiredScope::of(draft, known).ok().flatten().filter(|_| is_beside)?;
             rival.is_rival_of(&wanted).then_some(rival)
         });
         let rivals = rivals.collect();

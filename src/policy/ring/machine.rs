@@ -1,38 +1,38 @@
 //! The machine of one pod: it gives up before another takes, and takes when the others gave up.
 //!
 //! Hides the order of closing, claiming, reading and opening, and what of it is done. Knows no
-//! clock, no API server, and of objects only the pieces of resources that [`Area`] has. Words: what
-//! is *open* may be written; what is *shown* is what the streams show. The two differ only while the
-//! own Lease is not valid.
+//! clock, no API server, and of objects only the pieces of resources that [`ByResource`] has. Words:
+//! *open* objects may be written; *shown* objects are those that the streams show. The two differ only
+//! while the own Lease is not valid.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
     claim::{Claim, Lease, Listing},
-    config::Wanted,
-    laws::{Law, Laws},
-    own::{Answer, Found, Own, Stored},
-    peers::{Clock, Peers, Reading},
+    config::DesiredScope,
+    invariants::{Invariant, Invariants},
+    own_lease::{Answer, Found, Own, Stored},
+    peer_leases::{Clock, Peers, Reading},
     timing::{Time, Timing},
     under_way::UnderWay,
 };
-use crate::{Area, GroupResource, Piece, Rule};
+use crate::{ByResource, GroupResource, ObjectSet, Rule};
 
 /// The machine of one pod. Its inputs are calls; after each, the caller does what
 /// [`next_write`](Self::next_write), [`next_read`](Self::next_read) and
-/// [`to_watch`](Self::to_watch) ask for, takes what is [open](Self::open) and [shown](Self::shown),
+/// [`to_watch`](Self::to_watch) ask for, takes the [open](Self::open) and [shown](Self::shown) areas,
 /// and calls [`tick`](Self::tick) at [`wake`](Self::wake). Safe whatever is late, lost or repeated;
 /// the pace of repetitions is the caller's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Ring<S> {
-    pub(super) laws: Laws,
+pub struct Handover<S> {
+    pub(super) laws: Invariants,
     pub(super) timing: Timing,
     pub(super) pod: Box<str>,
-    pub(super) config: Option<Wanted<S>>,
-    pub(super) rivals: Vec<Wanted<S>>,
+    pub(super) config: Option<DesiredScope<S>>,
+    pub(super) rivals: Vec<DesiredScope<S>>,
     pub(super) is_leaving: bool,
-    pub(super) open: Option<Arc<Area<S>>>,
-    shown: Option<Arc<Area<S>>>,
+    pub(super) open: Option<Arc<ByResource<S>>>,
+    shown: Option<Arc<ByResource<S>>>,
     pub(super) own: Own<S>,
     pub(super) peers: Peers<S>,
     pub(super) under_way: UnderWay<S>,
@@ -58,8 +58,8 @@ pub struct Saying<S> {
     pub goes_with_pod: bool,
     /// The ring.
     pub ring: Box<str>,
-    /// The config that the pod goes by.
-    pub config: Wanted<S>,
+    /// The config that the pod follows.
+    pub config: DesiredScope<S>,
     /// The claim.
     pub claim: Claim<S>,
 }
@@ -68,7 +68,7 @@ pub struct Saying<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched<'a> {
     /// The Leases of the ring, from the last list on.
-    Ring,
+    Handover,
     /// The own Lease, from this version on.
     Own(&'a str),
 }
@@ -82,15 +82,15 @@ pub enum Phase {
     Closing,
     /// The Lease is to say the new claim.
     Claiming,
-    /// The others are to give up what is claimed, or are not known to have.
+    /// The others are to give up the claimed objects, or are not known to have done so.
     Waiting,
 }
 
-impl<S: Piece> Ring<S> {
+impl<S: ObjectSet> Handover<S> {
     /// The machine of a new process in the pod with this uid: nothing is open.
     pub fn new(pod: &str, timing: Timing) -> Self {
         Self {
-            laws: Laws::default(),
+            laws: Invariants::default(),
             timing,
             pod: pod.into(),
             config: None,
@@ -106,8 +106,8 @@ impl<S: Piece> Ring<S> {
 
     /// The wish of the own config, for the namespaces as they are. It may be late, or older than the
     /// last. What it takes away is closed at once.
-    pub fn configure(&mut self, config: Wanted<S>, now: Time) {
-        let left = |area: &mut Option<Arc<Area<S>>>| {
+    pub fn configure(&mut self, config: DesiredScope<S>, now: Time) {
+        let left = |area: &mut Option<Arc<ByResource<S>>>| {
             if let Some(area) = area {
                 let left = area.meet(&config.area);
                 if left != **area {
@@ -126,13 +126,13 @@ impl<S: Piece> Ring<S> {
     }
 
     /// Whether these wishes are the last that were seen.
-    pub fn has_wishes(&self, own: &Wanted<S>, rivals: &[Wanted<S>]) -> bool {
+    pub fn has_wishes(&self, own: &DesiredScope<S>, rivals: &[DesiredScope<S>]) -> bool {
         self.config.as_ref() == Some(own) && self.rivals == rivals
     }
 
     /// The wishes of the configs of the ring. They may be late: they decide who claims, not
     /// who opens.
-    pub fn see_configs(&mut self, configs: Vec<Wanted<S>>, now: Time) {
+    pub fn see_configs(&mut self, configs: Vec<DesiredScope<S>>, now: Time) {
         self.rivals = configs;
         self.settle(now);
     }
@@ -140,7 +140,7 @@ impl<S: Piece> Ring<S> {
     /// The list of Leases that was asked for.
     pub fn listed(&mut self, listing: Listing<S>, now: Time) {
         let Some(asked) = self.peers.take_reading() else { return };
-        let is_consistent = listing.is_consistent || !self.laws.hold(Law::ReadConsistently);
+        let is_consistent = listing.is_consistent || !self.laws.hold(Invariant::ReadConsistently);
         let (mut own, others): (Vec<_>, Vec<_>) =
             listing.leases.into_iter().partition(|lease| lease.pod == self.pod);
         let counts = is_consistent && asked.counts;
@@ -195,13 +195,13 @@ impl<S: Piece> Ring<S> {
     }
 
     /// Requests of a former policy are under way, anywhere in its area.
-    pub fn begin_former(&mut self, id: u64, area: Area<S>) {
+    pub fn begin_former(&mut self, id: u64, area: ByResource<S>) {
         self.under_way.begin_all(id, Claim::of(area));
     }
 
-    /// A request on anything in an area was given up at a time, and it is unknown whether it takes
+    /// A request on anything in an area was given up at a time. It is unknown whether it takes
     /// effect.
-    pub fn lose_within(&mut self, area: Area<S>, at: Time) {
+    pub fn lose_within(&mut self, area: ByResource<S>, at: Time) {
         self.under_way.inherit(Claim::of(area), at + self.timing.longest);
     }
 
@@ -232,7 +232,7 @@ impl<S: Piece> Ring<S> {
 
     /// A request is over, and it is unknown whether it takes effect.
     pub fn lose(&mut self, id: u64, now: Time) {
-        if self.laws.hold(Law::UnknownIsUnderWay) {
+        if self.laws.hold(Invariant::UnknownIsUnderWay) {
             self.under_way.lose(id);
         } else {
             self.under_way.end(id);
@@ -247,7 +247,7 @@ impl<S: Piece> Ring<S> {
             self.under_way.answered(sent, now, self.timing.settling);
         }
         self.peers.own_changes();
-        if !was_confirmed && self.laws.hold(Law::ClaimBeforeReading) {
+        if !was_confirmed && self.laws.hold(Invariant::ClaimBeforeReading) {
             self.peers.discount();
         }
         self.settle(now);
@@ -260,7 +260,7 @@ impl<S: Piece> Ring<S> {
         self.settle(now);
     }
 
-    /// What the own Lease says beside its claim has changed: it is renewed now.
+    /// What the own Lease says next to its claim has changed: it is renewed now.
     pub fn renew(&mut self, now: Time) {
         self.own.renew_at = self.own.renew_at.min(now);
         self.settle(now);
@@ -276,7 +276,7 @@ impl<S: Piece> Ring<S> {
         let (write, claim) = self.due_write(now)?;
         let may_change = self.own.send(claim, now);
         self.peers.own_changes();
-        if may_change && self.laws.hold(Law::ClaimBeforeReading) {
+        if may_change && self.laws.hold(Invariant::ClaimBeforeReading) {
             self.peers.discount();
         }
         Some(write)
@@ -287,17 +287,17 @@ impl<S: Piece> Ring<S> {
         if !self.is_read_due(now) {
             return None;
         }
-        let counts = self.own.is_confirmed || !self.laws.hold(Law::ClaimBeforeReading);
+        let counts = self.own.is_confirmed || !self.laws.hold(Invariant::ClaimBeforeReading);
         self.peers.ask(Reading { counts, is_current: !self.own.is_sent() });
         self.own.ring.as_deref()
     }
 
     /// The Leases of the [ring](Self::ring) that the caller is to watch. `None` if it may go on as it
-    /// does. A pod that waits for nobody watches its own alone: in a ring of `n` pods, renewals would
+    /// does. A pod that waits for no one watches its own alone: in a ring of `n` pods, renewals would
     /// be `n²` events else.
     pub fn to_watch(&self) -> Option<Watched<'_>> {
         if self.peers.is_followed() {
-            return Some(Watched::Ring);
+            return Some(Watched::Handover);
         }
         match &self.own.stored {
             Stored::At(version) if self.own.is_confirmed && !self.needs_peers() => {
@@ -324,13 +324,13 @@ impl<S: Piece> Ring<S> {
     }
 
     /// The part that may be written, as long as the own Lease is valid. `None` for nothing of any resource.
-    pub fn open(&self) -> Option<&Arc<Area<S>>> {
+    pub fn open(&self) -> Option<&Arc<ByResource<S>>> {
         self.open.as_ref()
     }
 
     /// The part that the streams show. `None` before anything was open: lists and watches are refused, for an
     /// empty list would say that there is nothing.
-    pub fn shown(&self) -> Option<&Arc<Area<S>>> {
+    pub fn shown(&self) -> Option<&Arc<ByResource<S>>> {
         self.shown.as_ref()
     }
 
@@ -396,7 +396,7 @@ impl<S: Piece> Ring<S> {
         }
         self.under_way.forget(now);
         self.change_ring();
-        let is_read = self.peers.counts() || !self.laws.hold(Law::ReadBeforeOpening);
+        let is_read = self.peers.counts() || !self.laws.hold(Invariant::ReadBeforeOpening);
         if !self.gives_up() && self.own.is_confirmed && self.own.is_valid(now) && is_read {
             let others = self.others();
             if let Some(opened) = self.opened(&others)
@@ -432,7 +432,7 @@ impl<S: Piece> Ring<S> {
     }
 
     pub(super) fn is_drained_for(&self, claim: &Claim<S>) -> bool {
-        !self.laws.hold(Law::DrainFirst) || self.under_way.is_inside(claim)
+        !self.laws.hold(Invariant::DrainFirst) || self.under_way.is_inside(claim)
     }
 
     /// The write that is due, with the claim that it makes.
@@ -461,8 +461,8 @@ impl<S: Piece> Ring<S> {
         }
         let saying = Saying {
             is_new: version.is_none(),
-            replaces: version.filter(|_| self.laws.hold(Law::WriteWithVersion)),
-            goes_with_pod: !self.laws.hold(Law::LeaseOutlivesPod),
+            replaces: version.filter(|_| self.laws.hold(Invariant::WriteWithVersion)),
+            goes_with_pod: !self.laws.hold(Invariant::LeaseOutlivesPod),
             ring: self.own.ring.clone()?,
             config,
             claim: claim.clone(),

@@ -14,8 +14,7 @@ pub struct Timing {
     pub silent_after: Option<Duration>,
     /// The longest that a request may take.
     pub longest: Duration,
-    /// The time between the answer of an API server that is alive and the end of what it was sent
-    /// before.
+    /// The time between the answer of a live API server and the end of earlier requests to it.
     pub settling: Duration,
 }
 

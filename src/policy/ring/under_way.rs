@@ -7,19 +7,19 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{claim::Claim, timing::Time};
-use crate::{Piece, Rule};
+use crate::{ObjectSet, Rule};
 
 /// The requests of a pod that are under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UnderWay<S> {
     /// The requests that wait for an answer.
-    sent: BTreeMap<u64, Sent<S>>,
+    sent: BTreeMap<u64, SentRequest<S>>,
     /// The requests of unknown end: one for each thing that they may touch.
     untold: Vec<Untold<S>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Sent<S> {
+struct SentRequest<S> {
     within: Within<S>,
     deadline: Time,
 }
@@ -27,7 +27,7 @@ struct Sent<S> {
 /// The objects that a request may touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Within<S> {
-    Piece(Rule, S),
+    ObjectSet(Rule, S),
     /// Anything that the last process claimed.
     Claim(Claim<S>),
 }
@@ -47,28 +47,28 @@ enum Until {
     Settled(Time),
 }
 
-impl<S: Piece> Within<S> {
+impl<S: ObjectSet> Within<S> {
     fn is_covered_by(&self, claim: &Claim<S>) -> bool {
         match self {
-            Self::Piece(rule, piece) => claim.covers(rule, piece),
+            Self::ObjectSet(rule, piece) => claim.covers(rule, piece),
             Self::Claim(of_last) => claim.covers_all(of_last),
         }
     }
 }
 
-impl<S: Piece> UnderWay<S> {
+impl<S: ObjectSet> UnderWay<S> {
     pub(super) fn new() -> Self {
         Self { sent: BTreeMap::new(), untold: Vec::new() }
     }
 
     /// A request is sent, which may touch the piece.
     pub(super) fn begin(&mut self, id: u64, rule: Rule, piece: S, deadline: Time) {
-        self.sent.insert(id, Sent { within: Within::Piece(rule, piece), deadline });
+        self.sent.insert(id, SentRequest { within: Within::ObjectSet(rule, piece), deadline });
     }
 
     /// Requests were sent, which may touch anything in the claim.
     pub(super) fn begin_all(&mut self, id: u64, claim: Claim<S>) {
-        self.sent.insert(id, Sent { within: Within::Claim(claim), deadline: Time::MAX });
+        self.sent.insert(id, SentRequest { within: Within::Claim(claim), deadline: Time::MAX });
     }
 
     /// A request has ended.
@@ -78,7 +78,7 @@ impl<S: Piece> UnderWay<S> {
 
     /// A request is over for the pod, and its end is unknown.
     pub(super) fn lose(&mut self, id: u64) {
-        if let Some(Sent { within, deadline }) = self.sent.remove(&id) {
+        if let Some(SentRequest { within, deadline }) = self.sent.remove(&id) {
             self.add(within, deadline);
         }
     }
@@ -111,7 +111,7 @@ impl<S: Piece> UnderWay<S> {
         }
     }
 
-    /// Forgets what has ended by now.
+    /// Forgets what has ended already.
     pub(super) fn forget(&mut self, now: Time) {
         self.untold.retain(|untold| !matches!(untold.until, Until::Settled(at) if at <= now));
     }

@@ -1,15 +1,15 @@
-//! The claim of a pod, and the part of it that it opens.
+//! What a pod claims, and which part of the claim its controller is shown.
 //!
-//! Hides who of two claims what both configs want. Knows nothing of requests, of versions or of
-//! the order of things. Words: another shard of the ring is a *rival*; what is *left* is what both
-//! the open area and the config have.
+//! Hides the tie-break: where two configs select an object, the older one keeps it. Knows nothing of
+//! requests, of versions or of the order of things. Words: another shard of the ring is a *rival*;
+//! *left* objects are those that both the open area and the config have.
 
-use super::{claim::Claim, config::Wanted, laws::Law, machine::Ring};
-use crate::{Area, Piece, Rule, sharding::refined};
+use super::{claim::Claim, config::DesiredScope, invariants::Invariant, machine::Handover};
+use crate::{ByResource, ObjectSet, Rule, sharding::refined};
 
-impl<S: Piece> Ring<S> {
-    /// The claim that the own Lease is to have: the wish of the config without what is another's by now;
-    /// of a resource of which that cannot be said, what is left.
+impl<S: ObjectSet> Handover<S> {
+    /// The claim that the own Lease is to have: the wish of the config without the objects that another
+    /// shard has already. Where that cannot be expressed for a resource, its *left* objects are claimed.
     pub(super) fn target(&self) -> Claim<S> {
         if self.gives_up() {
             return Claim::Nothing;
@@ -21,7 +21,7 @@ impl<S: Piece> Ring<S> {
         let mut is_lost = false;
         let pieces = rules.into_iter().map(|rule| {
             let piece = config.area.find(&rule).map(|wanted| {
-                let lost = |rival: &&&Wanted<S>| !self.is_mine(&rule, wanted, config, rival);
+                let lost = |rival: &&&DesiredScope<S>| !self.is_mine(&rule, wanted, config, rival);
                 let mut lost = rivals.iter().filter(lost).peekable();
                 is_lost |= lost.peek().is_some();
                 let mine = lost.try_fold(wanted.clone(), |mine, rival| {
@@ -31,8 +31,8 @@ impl<S: Piece> Ring<S> {
             });
             (rule, piece)
         });
-        let target = Claim::of(Area::new(pieces));
-        if is_lost && !self.laws.hold(Law::ClaimWhatIsLeft) {
+        let target = Claim::of(ByResource::new(pieces));
+        if is_lost && !self.laws.hold(Invariant::ClaimWhatIsLeft) {
             return self.own.said.clone();
         }
         target
@@ -64,7 +64,13 @@ impl<S: Piece> Ring<S> {
     /// Whether this shard claims what it wants of a resource, whatever the rival wants of it: what
     /// both want belongs to the one whose Leases claim it. Where none or both do, to the elder of
     /// those with a living Lease.
-    fn is_mine(&self, rule: &Rule, wanted: &S, config: &Wanted<S>, rival: &Wanted<S>) -> bool {
+    fn is_mine(
+        &self,
+        rule: &Rule,
+        wanted: &S,
+        config: &DesiredScope<S>,
+        rival: &DesiredScope<S>,
+    ) -> bool {
         let Some(theirs) = rival.area.find(rule).filter(|theirs| !theirs.is_disjoint(wanted))
         else {
             return true;
@@ -77,12 +83,19 @@ impl<S: Piece> Ring<S> {
             return is_ours;
         }
         let lives = || self.peers.of(&rival.shard).next().is_some();
-        self.laws.hold(Law::ElderClaims) && (config.birth < rival.birth || !(is_theirs || lives()))
+        self.laws.hold(Invariant::ElderClaims)
+            && (config.birth < rival.birth || !(is_theirs || lives()))
     }
 
-    /// A piece of what is wanted, but for what the rival wants. `None` if that cannot be said, or if
-    /// this shard has some of what both want: that stays where it is.
-    fn without(&self, rule: &Rule, mine: &S, config: &Wanted<S>, rival: &Wanted<S>) -> Option<S> {
+    /// A piece of the wanted objects, without those that the rival wants. `None` if that cannot be
+    /// expressed, or if this shard has some of the objects that both want: those stay where they are.
+    fn without(
+        &self,
+        rule: &Rule,
+        mine: &S,
+        config: &DesiredScope<S>,
+        rival: &DesiredScope<S>,
+    ) -> Option<S> {
         let theirs = rival.area.find(rule)?;
         let both = mine.meet(theirs);
         let has = |claim: &Claim<S>| claim.may_hold(rule, &both);
@@ -108,11 +121,11 @@ impl<S: Piece> Ring<S> {
     }
 
     /// The part that is open once it is known that the others claim this, and the own claim is stored.
-    pub(super) fn opened(&self, others: &[&Claim<S>]) -> Option<Area<S>> {
+    pub(super) fn opened(&self, others: &[&Claim<S>]) -> Option<ByResource<S>> {
         let config = self.config.as_ref()?;
         let claims = others.iter().copied().chain([&self.own.said]).filter_map(Claim::area);
         let rules = refined(claims.chain(self.open.as_deref()).chain([&*config.area]));
-        Some(Area::new(rules.into_iter().map(|rule| {
+        Some(ByResource::new(rules.into_iter().map(|rule| {
             let piece = config.area.find(&rule).map(|wanted| self.piece(&rule, wanted, others));
             (rule, piece)
         })))
@@ -122,15 +135,15 @@ impl<S: Piece> Ring<S> {
         let left = self.left(rule, wanted);
         let claimed = self.own.said.area().and_then(|area| area.find(rule));
         let gained = match claimed {
-            _ if !self.laws.hold(Law::OpenWithinClaim) => wanted.clone(),
+            _ if !self.laws.hold(Invariant::OpenWithinClaim) => wanted.clone(),
             None => return left,
             Some(claimed) => claimed.meet(wanted),
         };
         let is_free = others.iter().all(|claim| !claim.may_hold(rule, &gained));
-        if is_free || !self.laws.hold(Law::ReadBeforeOpening) { gained } else { left }
+        if is_free || !self.laws.hold(Invariant::ReadBeforeOpening) { gained } else { left }
     }
 
-    /// Whether more would be open if nobody else claimed it.
+    /// Whether more would be open if no one else claimed it.
     pub(super) fn has_gap(&self) -> bool {
         !self.gives_up() && self.opened(&[]).as_ref() != self.open.as_deref()
     }

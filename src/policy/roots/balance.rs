@@ -1,8 +1,8 @@
-//! Shares of a row of numbers that weigh about the same.
+//! Splits a key space into ranges of about the same weight.
 //!
-//! Hides which pieces change hands: the ends of spans, from the heaviest share to the lightest, as few as
-//! bring all near the mean. Knows neither what the numbers count nor whose the shares are. Words: an
-//! *atom* is a number with a weight of its own, which no cut divides.
+//! Hides which ranges move: the ends of intervals, from the heaviest share to the lightest, as few as bring all
+//! near the mean. Knows neither what the numbers count nor whose the shares are. Words: an
+//! *atom* is a weighted key that cannot be split.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::plan::{self, MOST_SPANS};
 use crate::intervals::{END, Interval, IntervalSet};
 
 /// The weight of one object, in parts of that of a number. All numbers together weigh a sixteenth of all
-/// objects, so that what is to come is spread, too.
+/// objects, so that future objects are spread, too.
 const OBJECT: u128 = 16 * END;
 /// A part of the mean for which nothing moves.
 const GRAINS: u128 = 128;
@@ -146,7 +146,7 @@ fn last_that(first: usize, end: usize, is: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Who may get what somebody else has.
+/// Who may get what someone else has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gains {
     /// No owner.
@@ -158,8 +158,8 @@ pub(super) enum Gains {
     All,
 }
 
-/// The shares of `count` owners in a row, if their shares are these by now. What nobody has is given away. If
-/// all is, the shares are cut anew.
+/// The shares of `count` owners in a row, if their shares are these already. What no one has is given away. If
+/// all is, the shares are cut again.
 pub(super) fn shares(now: &[IntervalSet], count: u32, row: &Row, gains: Gains) -> Vec<IntervalSet> {
     let mut shares = Shares::of(now, count, row);
     if shares.all.iter().all(|(share, _)| share.is_empty()) {
@@ -181,7 +181,7 @@ pub(super) fn shares(now: &[IntervalSet], count: u32, row: &Row, gains: Gains) -
     shares.done()
 }
 
-/// The shares in which these owners alone get what nobody has, and nobody loses anything. `None` if none of
+/// The shares in which these owners alone get what no one has, and no one loses anything. `None` if none of
 /// them may, or one would be in too many pieces.
 pub(super) fn given(now: &[IntervalSet], takes: &[bool], row: &Row) -> Option<Vec<IntervalSet>> {
     let mut shares = Shares::of(now, u32::try_from(takes.len()).ok()?, row);
@@ -199,16 +199,16 @@ pub(super) fn given(now: &[IntervalSet], takes: &[bool], row: &Row) -> Option<Ve
 struct Shares<'r> {
     row: &'r Row,
     all: Vec<(IntervalSet, u128)>,
-    /// The owners that may get what nobody has.
+    /// The owners that may get what no one has.
     takes: Vec<bool>,
     level: u128,
 }
 
 /// A piece that may change hands.
-struct Piece {
+struct WeightedRange {
     span: Interval,
     weight: u128,
-    /// Whether it is beside what the receiver has.
+    /// Whether it is next to what the receiver has.
     is_beside: bool,
 }
 
@@ -264,7 +264,7 @@ impl<'r> Shares<'r> {
         }
     }
 
-    /// Gives away what nobody has, each piece to the lightest that has room for it.
+    /// Gives away what no one has, each piece to the lightest that has room for it.
     fn give_rest(&mut self) {
         let all = self.all.iter().fold(IntervalSet::default(), |all, (share, _)| all.or(share));
         for mut rest in all.not(self.row.end).iter() {
@@ -331,7 +331,7 @@ impl<'r> Shares<'r> {
         taking: &IntervalSet,
         most: u128,
         apart: u128,
-    ) -> Option<Piece> {
+    ) -> Option<WeightedRange> {
         let ends = share.iter().flat_map(|span| {
             let (first, end) = self.row.inside(span);
             let last = self.row.at(end.wrapping_sub(1)).filter(|_| first < end);
@@ -340,7 +340,7 @@ impl<'r> Shares<'r> {
             let beginnings = tos.map(|to| Interval { to, ..span });
             beginnings.into_iter().chain(froms.map(|from| Interval { from, ..span }))
         });
-        let pieces = ends.filter(|span| span.from < span.to).map(|span| Piece {
+        let pieces = ends.filter(|span| span.from < span.to).map(|span| WeightedRange {
             span,
             weight: self.row.weight(span),
             is_beside: is_beside(taking, span),

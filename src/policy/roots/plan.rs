@@ -1,7 +1,6 @@
-//! The cut of a row of numbers into shares of the same size.
+//! Splits a key space into equal ranges, and moves as few keys as possible.
 //!
-//! Hides which numbers change hands: as few as make the shares equal, and where possible those beside
-//! what the receiver has. Knows neither what the numbers count nor whose the shares are.
+//! Hides which keys move: where possible those next to what the receiver has. Knows neither what the numbers count nor whose the shares are.
 
 use std::cmp::Reverse;
 
@@ -16,9 +15,9 @@ fn tolerance(end: u128) -> u128 {
     end >> 24
 }
 
-/// The shares of `count` owners in all numbers before `end`, if their shares are these by now; what
-/// nobody has, and what owners beyond the count have, is given away. Shares differ in size by hardly anything, of few
-/// numbers by at most one.
+/// The shares of `count` owners in all numbers before `end`, if their present shares are `now`. Numbers
+/// without an owner, and those of owners beyond the count, are given away. Shares differ in size by hardly
+/// anything, of few numbers by at most one.
 pub(super) fn shares(now: &[IntervalSet], count: u32, end: u128) -> Vec<IntervalSet> {
     let moved = Cut::of(now, count, end).done();
     if moved.iter().all(|share| share.iter().len() <= MOST_SPANS) {
@@ -27,7 +26,7 @@ pub(super) fn shares(now: &[IntervalSet], count: u32, end: u128) -> Vec<Interval
     Cut::of(&[], count, end).done()
 }
 
-/// The shares in which these owners alone get what nobody has, and nobody loses anything. `None` if none of
+/// The shares in which these owners alone get what no one has, and no one loses anything. `None` if none of
 /// them may, or one would be in too many pieces.
 pub(super) fn given(now: &[IntervalSet], takes: &[bool], end: u128) -> Option<Vec<IntervalSet>> {
     let mut cut = Cut::of(now, u32::try_from(takes.len()).ok()?, end);
@@ -79,7 +78,7 @@ impl Cut {
         Self { end, takes: vec![true; shares.len()], shares }
     }
 
-    /// What nobody has.
+    /// What no one has.
     fn free(&self) -> Vec<Interval> {
         let all = self.shares.iter().fold(IntervalSet::default(), |all, (share, _)| all.or(share));
         all.not(self.end).iter().collect()
@@ -103,7 +102,7 @@ impl Cut {
         }
     }
 
-    /// Gives a span, or a part of it, to whom it is behind, or beside, or who lacks most. Returns the
+    /// Gives a span, or a part of it, to whom it is behind, or next to, or who lacks most. Returns the
     /// rest.
     fn give(&mut self, span: Interval) -> Option<Interval> {
         let few = tolerance(self.end);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     balance::{self, Gains, Row},
-    lot::{BUCKETS, Lot},
+    partition::{BUCKETS, Partition},
     plan,
 };
 use crate::{
@@ -32,9 +32,9 @@ pub struct Root {
     pub target: RootTarget,
     /// The canary. `None` if it has no pods.
     pub(crate) canary: Option<Canary>,
-    /// The number of shards beside the canary. `None` is by replicas.
+    /// The number of shards next to the canary. `None` is by replicas.
     pub(crate) size: Option<u32>,
-    /// The most shards beside the canary.
+    /// The most shards next to the canary.
     pub(crate) most_shards: u32,
     /// The number of the pods of each.
     pub(crate) pods_each: u32,
@@ -82,16 +82,16 @@ pub enum Load<'l> {
 }
 
 /// The lots of shards.
-pub(super) type Lots = BTreeMap<Shard, Lot>;
+pub(super) type Partitions = BTreeMap<Shard, Partition>;
 
 impl Canary {
     /// Its lot, which is not empty if it could be checked.
-    pub(crate) fn lot(&self) -> Lot {
-        let of_buckets = self.buckets.clone().map(Lot::of_buckets);
-        let of_names = self.names.clone().map(Lot::of_names);
+    pub(crate) fn partition(&self) -> Partition {
+        let of_buckets = self.buckets.clone().map(Partition::of_buckets);
+        let of_names = self.names.clone().map(Partition::of_names);
         match (of_names, of_buckets) {
             (Some(names), Some(buckets)) => names.meet(&buckets),
-            (one, two) => one.or(two).unwrap_or_else(Lot::nothing),
+            (one, two) => one.or(two).unwrap_or_else(Partition::nothing),
         }
     }
 }
@@ -169,7 +169,7 @@ impl Root {
     }
 
     /// The config of a shard that has this lot.
-    pub fn spec(&self, shard: Shard, lot: &Lot) -> ShardingConfigSpec {
+    pub fn spec(&self, shard: Shard, partition: &Partition) -> ShardingConfigSpec {
         let mut spec = (*self.template).clone();
         let (key, values) = match self.target.kind {
             TargetKind::StatefulSet => (POD_NAME, self.pods(shard).collect()),
@@ -178,7 +178,7 @@ impl Root {
         let pods = LabelSelectorRequirement { key: key.to_owned(), operator: Operator::In, values };
         spec.selector.get_or_insert_default().match_expressions.push(pods);
         for limit in &mut spec.limits {
-            *limit = lot.limit(limit);
+            *limit = partition.limit(limit);
         }
         spec
     }
@@ -198,38 +198,43 @@ impl Root {
         })
     }
 
-    /// The lots that these shards are to have, if they have these by now.
-    pub(super) fn lots(&self, shards: &Shards, now: &Lots, load: Load<'_>) -> Lots {
+    /// The lots that these shards are to have, if they have these already.
+    pub(super) fn partitions(
+        &self,
+        shards: &Shards,
+        now: &Partitions,
+        load: Load<'_>,
+    ) -> Partitions {
         self.lots_of(shards, now, load, None).unwrap_or_default()
     }
 
-    /// The lots in which some of these shards alone get what none of them has, and none loses anything but
-    /// by another canary. `None` if that cannot be.
-    pub(super) fn lots_given(
+    /// The lots in which `takers` alone get the parts that none of these shards has. No shard loses anything,
+    /// except by another canary. `None` if there are no such lots.
+    pub(super) fn partitions_given(
         &self,
         shards: &Shards,
         takers: &Shards,
-        now: &Lots,
+        now: &Partitions,
         load: Load<'_>,
-    ) -> Option<Lots> {
-        let mut lots = self.lots_of(shards, now, load, Some(takers))?;
-        for (shard, lot) in &mut lots {
+    ) -> Option<Partitions> {
+        let mut partitions = self.lots_of(shards, now, load, Some(takers))?;
+        for (shard, partition) in &mut partitions {
             if !takers.contains(shard) {
-                *lot = now.get(shard).cloned().unwrap_or_else(Lot::nothing);
+                *partition = now.get(shard).cloned().unwrap_or_else(Partition::nothing);
             }
         }
-        Some(lots)
+        Some(partitions)
     }
 
     fn lots_of(
         &self,
         shards: &Shards,
-        now: &Lots,
+        now: &Partitions,
         load: Load<'_>,
         takers: Option<&Shards>,
-    ) -> Option<Lots> {
+    ) -> Option<Partitions> {
         let canary = self.canary.as_ref();
-        let of_canary = canary.map(Canary::lot);
+        let of_canary = canary.map(Canary::partition);
         // By names, others are left what they are not; by buckets, they have the rest of these.
         let names = canary.and_then(|canary| canary.names.as_ref());
         let buckets = canary.filter(|canary| canary.names.is_none());
@@ -240,29 +245,35 @@ impl Root {
         let shares = self.shares(&normals, now, &rest, load, takers)?;
         let outside = self.with_outside(&normals, now, takers);
         let normals = shares.into_iter().zip(normals).map(|(share, shard)| {
-            let lot = match self.by {
-                By::Label => Lot::of_buckets(share),
-                By::Namespace => Lot::of_hashes(HashOf::Namespace, share),
-                By::Uid => Lot::of_hashes(HashOf::Uid, share),
+            let partition = match self.by {
+                By::Label => Partition::of_buckets(share),
+                By::Namespace => Partition::of_hashes(HashOf::Namespace, share),
+                By::Uid => Partition::of_hashes(HashOf::Uid, share),
             };
-            let lot = if outside == Some(shard) { lot.with_outside() } else { lot };
-            let lot = match (&of_canary, names) {
-                (Some(canary), Some(_)) => lot.without(canary.names()),
-                _ if buckets.is_some() && self.by != By::Label => lot.within(&rest),
-                _ => lot,
+            let partition =
+                if outside == Some(shard) { partition.with_outside() } else { partition };
+            let partition = match (&of_canary, names) {
+                (Some(canary), Some(_)) => partition.without(canary.names()),
+                _ if buckets.is_some() && self.by != By::Label => partition.within(&rest),
+                _ => partition,
             };
-            (shard, lot)
+            (shard, partition)
         });
-        let mut lots: Lots = normals.collect();
-        lots.extend(of_canary.map(|lot| (Shard::Canary, lot)));
-        Some(lots)
+        let mut partitions: Partitions = normals.collect();
+        partitions.extend(of_canary.map(|partition| (Shard::Canary, partition)));
+        Some(partitions)
     }
 
-    /// The shard that has what is in no namespace: the one that has it, or the first that may get it. `None`
-    /// if that is told by its uid.
-    fn with_outside(&self, shards: &[Shard], now: &Lots, takers: Option<&Shards>) -> Option<Shard> {
+    /// The shard that has cluster-scoped objects: the one that has it, or the first that may get it. `None`
+    /// if that is notified by its uid.
+    fn with_outside(
+        &self,
+        shards: &[Shard],
+        now: &Partitions,
+        takers: Option<&Shards>,
+    ) -> Option<Shard> {
         let shards = || shards.iter().copied().filter(|_| self.by != By::Uid);
-        let has_it = |shard: &Shard| now.get(shard).is_some_and(Lot::has_outside);
+        let has_it = |shard: &Shard| now.get(shard).is_some_and(Partition::has_outside);
         let may = |shard: &Shard| takers.is_none_or(|takers| takers.contains(shard));
         shards().find(has_it).or_else(|| shards().find(may))
     }
@@ -271,15 +282,15 @@ impl Root {
     fn shares(
         &self,
         shards: &[Shard],
-        now: &Lots,
+        now: &Partitions,
         rest: &IntervalSet,
         load: Load<'_>,
         takers: Option<&Shards>,
     ) -> Option<Vec<IntervalSet>> {
-        let of = |lot: &Lot| match self.by {
-            By::Label => lot.buckets().map(|all| all.and(rest)),
-            By::Namespace => lot.hashes(HashOf::Namespace).cloned(),
-            By::Uid => lot.hashes(HashOf::Uid).cloned(),
+        let of = |partition: &Partition| match self.by {
+            By::Label => partition.buckets().map(|all| all.and(rest)),
+            By::Namespace => partition.hashes(HashOf::Namespace).cloned(),
+            By::Uid => partition.hashes(HashOf::Uid).cloned(),
         };
         let now = shards.iter().map(|shard| now.get(shard).and_then(of));
         let now: Vec<_> = now.map(Option::unwrap_or_default).collect();
@@ -289,7 +300,7 @@ impl Root {
         if self.by != By::Label {
             return self.cut(&now, END, load, takes, |name| Some(mixed(fnv1a(name)).into()));
         }
-        // The buckets that are left are numbered anew, without those of the canary.
+        // The buckets that are left are numbered again, without those of the canary.
         let places: Vec<u128> = rest.iter().flat_map(|span| span.from..span.to).collect();
         let inner = |share: &IntervalSet| {
             let held = places.iter().zip(0..).filter(|(bucket, _)| share.has(**bucket));
@@ -331,8 +342,9 @@ impl Root {
             }
             Load::Known { objects, .. } => (Some(objects), Gains::New),
         };
-        let of_canary = self.canary.as_ref().map(Canary::lot);
-        let is_canary = |name: &str| of_canary.as_ref().is_some_and(|lot| lot.has_namespace(name));
+        let of_canary = self.canary.as_ref().map(Canary::partition);
+        let is_canary =
+            |name: &str| of_canary.as_ref().is_some_and(|partition| partition.has_namespace(name));
         let mut at: BTreeMap<u128, u64> = BTreeMap::new();
         for (name, count) in objects.into_iter().flatten().filter(|(name, _)| !is_canary(name)) {
             if let Some(place) = place(name) {

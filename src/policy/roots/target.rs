@@ -6,7 +6,7 @@
 use super::root::{Root, Shard, Shards};
 use ctrlmesh_api::TargetKind;
 
-/// The most shards of a root, beside its canary.
+/// The most shards of a root, next to its canary.
 pub(crate) const MOST_SHARDS: u32 = 32;
 
 /// A pod of a Deployment, by what counts for its shard.
@@ -25,7 +25,7 @@ pub struct TargetPod {
 }
 
 impl Root {
-    /// The number of shards beside the canary, if the workload has so many replicas. `None` if it has none, or
+    /// The number of shards next to the canary, if the workload has so many replicas. `None` if it has none, or
     /// their number is not known.
     pub fn size(&self, replicas: Option<u32>) -> Option<u32> {
         if self.size.is_some() {
@@ -36,7 +36,7 @@ impl Root {
         Some((replicas.saturating_sub(canary) / self.pods_each).clamp(1, self.most()))
     }
 
-    /// The shards, where so many are needed beside the canary. A shard is what has pods: those of a
+    /// The shards, where so many are needed next to the canary. A shard is what has pods: those of a
     /// Deployment have the numbers that its pods have, and one goes once its last pod does.
     pub fn shards(&self, size: u32, with_pods: &Shards, with_child: &Shards) -> Shards {
         let canary = || self.canary.iter().map(|_| Shard::Canary);
@@ -105,8 +105,8 @@ impl Root {
         share.saturating_sub(pods).saturating_mul(1_000_000) / share.max(1)
     }
 
-    /// The youngest pod of the fullest shard, by its index, where that has more than its share while another
-    /// shard has no pod. `None` elsewhere.
+    /// The index of the youngest pod of the fullest shard. `None` unless that shard has more than its share
+    /// while another shard has no pod.
     pub fn surplus(&self, shards: &Shards, pods: &[TargetPod]) -> Option<usize> {
         let stays = || pods.iter().enumerate().filter(|(_, pod)| !pod.is_going);
         // One that has no label yet may be of any.
@@ -127,7 +127,7 @@ impl Root {
         self.target.kind == TargetKind::Deployment && self.target.name == name
     }
 
-    /// The most shards beside the canary.
+    /// The most shards next to the canary.
     fn most(&self) -> u32 {
         self.most_shards.min(MOST_SHARDS)
     }

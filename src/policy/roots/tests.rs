@@ -4,7 +4,7 @@ use kube_core::DynamicObject;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{root::Lots, *};
+use super::{root::Partitions, *};
 use crate::{
     Draft, GroupResource, Kind, ObjectFacts, Policy, Scope, draft,
     intervals::{END, IntervalSet},
@@ -78,8 +78,8 @@ fn shards(root: &Root) -> Shards {
     root.shards(root.size(None).unwrap(), &Shards::new(), &Shards::new())
 }
 
-fn lots(root: &Root, now: &Lots, load: Load<'_>) -> Lots {
-    root.lots(&shards(root), now, load)
+fn partitions(root: &Root, now: &Partitions, load: Load<'_>) -> Partitions {
+    root.partitions(&shards(root), now, load)
 }
 
 fn at<'l>(root: &Root, load: Load<'l>) -> Situation<'l> {
@@ -102,7 +102,7 @@ pub(super) fn policy(name: &str, spec: &ShardingConfigSpec) -> Policy {
     }
 }
 
-/// Whether the proxy of a shard with this policy owns a pod of a namespace, or what is in none.
+/// Whether the proxy of a shard with this policy owns a pod of a namespace, or a cluster-scoped object.
 pub(super) fn owns(policy: &Policy, (namespace, uid): (&str, &str)) -> bool {
     let resource = GroupResource::new("", if namespace.is_empty() { "nodes" } else { "pods" });
     let object = Object { namespace, name: "x", uid, ..Object::default() };
@@ -131,10 +131,10 @@ pub(super) struct World {
 impl World {
     pub(super) fn write(&mut self, write: &Write) {
         match write {
-            Write::Put { name, spec, lot } => {
+            Write::Put { name, spec, partition } => {
                 let child = self.children.entry(name.clone()).or_insert_with(|| Child {
                     spec: None,
-                    lot: None,
+                    partition: None,
                     is_own: true,
                     pods: BTreeSet::new(),
                     is_ready: false,
@@ -142,14 +142,17 @@ impl World {
                     is_claimed: false,
                     is_going: false,
                 });
-                // What goes over the wire is what is read.
+                // The spec is read back as it goes over the wire.
                 let text = serde_json::to_string(spec).unwrap();
                 child.spec = Some(serde_json::from_str(&text).unwrap());
-                child.lot = Some(Lot::read(&lot.text()).unwrap());
+                child.partition = Some(Partition::read(&partition.text()).unwrap());
             }
             Write::Delete { name } => {
                 let gone = self.children.remove(name).unwrap();
-                assert!(gone.lot.unwrap().is_nothing(), "{name} is deleted before it is empty");
+                assert!(
+                    gone.partition.unwrap().is_nothing(),
+                    "{name} is deleted before it is empty"
+                );
                 assert!(!gone.is_claimed, "{name} is deleted and claimed");
             }
         }
@@ -169,7 +172,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
 
-    /// Roots replace each other while pods come and go and whoever writes dies after any write.
+    /// Roots replace each other while pods come and go. The writer dies after any write.
     #[test]
     fn i15_children_are_disjoint_at_every_write_and_whole_at_the_end(
         versions in prop::collection::vec(roots(), 1..4),
@@ -197,7 +200,7 @@ proptest! {
                 }
                 let before = world.children.clone();
                 for writes in step(root, &world.children, &at(root, load)).phases {
-                    // Of a phase any writes may have been done by whoever dies.
+                    // A writer that dies may have done any of a phase's writes.
                     let done: Vec<_> = writes.iter().filter(|_| !draw(1)).collect();
                     for write in &done {
                         world.write(write);
@@ -237,14 +240,14 @@ proptest! {
         [first, second]: [prop::sample::Index; 2],
         objects in objects(),
     ) {
-        let lot = |root: &Root, at: prop::sample::Index| {
-            let lots: Vec<Lot> = lots(root, &Lots::new(), Load::Unknown).into_values().collect();
-            at.get(&lots).clone()
+        let partition = |root: &Root, at: prop::sample::Index| {
+            let partitions: Vec<Partition> = partitions(root, &Partitions::new(), Load::Unknown).into_values().collect();
+            at.get(&partitions).clone()
         };
-        let (first, second) = (lot(&one, first), lot(&other, second));
+        let (first, second) = (partition(&one, first), partition(&other, second));
         let both = first.meet(&second);
-        let of = |lot: &Lot| policy("child", &one.spec(Shard::Normal(1), lot));
-        let of_two = |one: &Lot, other: &Lot| {
+        let of = |partition: &Partition| policy("child", &one.spec(Shard::Normal(1), partition));
+        let of_two = |one: &Partition, other: &Partition| {
             one.hashes(HashOf::Uid).is_some() && other.hashes(HashOf::Namespace).is_some()
         };
         let has_two_hashes = of_two(&first, &second) || of_two(&second, &first);
@@ -258,7 +261,7 @@ proptest! {
             }
             prop_assert!(!expected || !first.is_disjoint(&second), "{object:?} {first:?} {second:?}");
         }
-        prop_assert_eq!(Lot::read(&both.text()), Some(both));
+        prop_assert_eq!(Partition::read(&both.text()), Some(both));
     }
 }
 
@@ -297,10 +300,12 @@ fn i15_without_labels_objects_are_whose_kusionstack_makes_them() {
     for size in [1, 2, 4, 8, 16, 32] {
         let canary = ["foo-1", "foo-2"];
         let root = root(&spec(&json!({"replicas": 1, "inNamespaces": canary}), size, "Label"));
-        let lots = lots(&root, &Lots::new(), Load::Unknown);
-        let policies: Vec<_> = lots
+        let partitions = partitions(&root, &Partitions::new(), Load::Unknown);
+        let policies: Vec<_> = partitions
             .iter()
-            .map(|(shard, lot)| (*shard, policy(&root.name(*shard), &root.spec(*shard, lot))))
+            .map(|(shard, partition)| {
+                (*shard, policy(&root.name(*shard), &root.spec(*shard, partition)))
+            })
             .collect();
         let more = (0..100).map(|at| format!("tenant-{at:03}"));
         for namespace in canary.into_iter().chain(NAMES).map(str::to_owned).chain(more) {
@@ -330,10 +335,10 @@ fn i15_names_pods_and_what_is_in_no_namespace() {
     for no in ["op-0-normal-x", "op-x-normal", "op-01-normal", "o-1-normal"] {
         assert_eq!(root.shard_named(no), None, "{no}");
     }
-    let lots = lots(&root, &Lots::new(), Load::Unknown);
-    let has = |shard| owns(&policy("c", &root.spec(shard, &lots[&shard])), ("", "u"));
+    let partitions = partitions(&root, &Partitions::new(), Load::Unknown);
+    let has = |shard| owns(&policy("c", &root.spec(shard, &partitions[&shard])), ("", "u"));
     assert_eq!([Shard::Canary, Shard::Normal(1), Shard::Normal(2)].map(has), [false, true, false]);
-    let one = &root.spec(Shard::Normal(1), &lots[&Shard::Normal(1)]);
+    let one = &root.spec(Shard::Normal(1), &partitions[&Shard::Normal(1)]);
     let one = serde_json::to_value(one).unwrap();
     assert_eq!(
         one["selector"]["matchExpressions"],
@@ -346,9 +351,11 @@ fn i15_names_pods_and_what_is_in_no_namespace() {
 fn i15_a_thousand_numbered_namespaces_are_spread_evenly_and_stay_while_they_grow() {
     let canary = json!({"replicas": 1, "inNamespaces": ["ns-0007"]});
     let root = root(&spec(&canary, 3, "Namespace"));
-    let lots = lots(&root, &Lots::new(), Load::Unknown);
-    let policies: Vec<_> =
-        lots.iter().map(|(shard, lot)| (*shard, policy("c", &root.spec(*shard, lot)))).collect();
+    let partitions = partitions(&root, &Partitions::new(), Load::Unknown);
+    let policies: Vec<_> = partitions
+        .iter()
+        .map(|(shard, partition)| (*shard, policy("c", &root.spec(*shard, partition))))
+        .collect();
     let mut counts = BTreeMap::new();
     for at in 0..1000 {
         let namespace = format!("ns-{at:04}");
@@ -359,8 +366,8 @@ fn i15_a_thousand_numbered_namespaces_are_spread_evenly_and_stay_while_they_grow
     assert_eq!(counts.remove(&Shard::Canary), Some(1));
     let largest = f64::from(*counts.values().max().unwrap());
     assert!(largest <= 1.15 * 333.0, "{counts:?}");
-    let again = root.lots(&shards(&root), &lots, Load::Unknown);
-    assert_eq!(again, lots, "they do not depend on namespaces");
+    let again = root.partitions(&shards(&root), &partitions, Load::Unknown);
+    assert_eq!(again, partitions, "they do not depend on namespaces");
 }
 
 /// The check of a root in which one field is another.
@@ -417,7 +424,7 @@ fn bad_a_root_names_one_workload() {
     let mut spec = spec(&Value::Null, 2, "Label");
     spec["root"]["target"] = target("Deployment", "op");
     let error = checked(&spec).unwrap_err();
-    assert!(error.contains("spec.root.target: is given beside targetStatefulSet"), "{error}");
+    assert!(error.contains("spec.root.target: is given next to targetStatefulSet"), "{error}");
     spec["root"].as_object_mut().unwrap().remove("targetStatefulSet");
     assert!(checked(&spec).is_ok());
     for (target, expected) in [
@@ -471,11 +478,11 @@ fn bad_i15_the_objects_of_a_root_are_told_apart_in_one_way() {
 }
 
 /// The writes of the next step, and what holds it up.
-fn next(root: &Root, world: &World) -> (Vec<Write>, Vec<Hold>) {
+fn next(root: &Root, world: &World) -> (Vec<Write>, Vec<Blocked>) {
     next_of(root, world, Load::Unknown)
 }
 
-fn next_of(root: &Root, world: &World, load: Load<'_>) -> (Vec<Write>, Vec<Hold>) {
+fn next_of(root: &Root, world: &World, load: Load<'_>) -> (Vec<Write>, Vec<Blocked>) {
     let Step { phases, holds } = step(root, &world.children, &at(root, load));
     (phases.concat(), holds)
 }
@@ -493,7 +500,7 @@ fn settle(root: &Root, world: &mut World) -> Vec<Write> {
 
 pub(super) fn names(writes: &[Write]) -> Vec<String> {
     let name = |write: &Write| match write {
-        Write::Put { name, lot, .. } if lot.is_nothing() => format!("empty {name}"),
+        Write::Put { name, partition, .. } if partition.is_nothing() => format!("empty {name}"),
         Write::Put { name, .. } => format!("put {name}"),
         Write::Delete { name } => format!("delete {name}"),
     };
@@ -520,8 +527,8 @@ fn spread(root: &Root, world: &mut World, namespaces: &BTreeSet<String>) -> Vec<
         writes.iter().for_each(|write| world.write(write));
     }
     let of = |child: &Child| {
-        let lot = child.lot.as_ref().unwrap();
-        namespaces.iter().filter(|name| lot.has_namespace(name)).count()
+        let partition = child.partition.as_ref().unwrap();
+        namespaces.iter().filter(|name| partition.has_namespace(name)).count()
     };
     world.children.values().map(of).collect()
 }
@@ -552,20 +559,20 @@ fn a_namespace_more_moves_nothing_unless_a_shard_has_too_many() {
     );
     let mut namespaces: BTreeSet<String> = (0..12).map(|at| format!("team-{at:02}")).collect();
     assert_eq!(spread(&root, &mut world, &namespaces), [6, 6]);
-    let lots = |world: &World| -> Vec<_> {
-        world.children.values().map(|child| child.lot.clone()).collect()
+    let partitions = |world: &World| -> Vec<_> {
+        world.children.values().map(|child| child.partition.clone()).collect()
     };
-    let before = lots(&world);
+    let before = partitions(&world);
     namespaces.insert("one-more".to_owned());
     spread(&root, &mut world, &namespaces);
-    assert_eq!(lots(&world), before);
+    assert_eq!(partitions(&world), before);
     // All that comes falls to one shard.
-    let first = world.children["op-1-normal"].lot.clone().unwrap();
+    let first = world.children["op-1-normal"].partition.clone().unwrap();
     let more = (0..100).map(|at| format!("more-{at}")).filter(|name| first.has_namespace(name));
     namespaces.extend(more.take(12));
     let counts = spread(&root, &mut world, &namespaces);
     assert!(counts.iter().all(|count| (11..=14).contains(count)), "{counts:?}");
-    assert_ne!(lots(&world), before);
+    assert_ne!(partitions(&world), before);
 }
 
 #[test]
@@ -577,7 +584,7 @@ fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
     assert_eq!(names(&settle(&two, &mut world)), [""; 0]);
     let (writes, holds) = next(&three, &world);
     assert_eq!(names(&writes), ["empty op-3-normal"]);
-    assert_eq!(holds, [Hold::NotReady(vec!["op-3-normal".to_owned()])]);
+    assert_eq!(holds, [Blocked::NotReady(vec!["op-3-normal".to_owned()])]);
     writes.iter().for_each(|write| world.write(write));
     assert_eq!(
         names(&settle(&three, &mut world)),
@@ -590,7 +597,7 @@ fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
     world.children.get_mut("op-3-normal").unwrap().opening.clear();
     world.children.get_mut("op-1-normal").unwrap().opening.insert("op-0".to_owned());
     let (writes, holds) = next(&two, &world);
-    assert_eq!((writes.len(), holds), (0, vec![Hold::Opening(vec!["op-0".to_owned()])]));
+    assert_eq!((writes.len(), holds), (0, vec![Blocked::Opening(vec!["op-0".to_owned()])]));
     world.children.get_mut("op-1-normal").unwrap().opening.clear();
     world.children.get_mut("op-3-normal").unwrap().is_claimed = true;
     assert_eq!(
@@ -598,17 +605,17 @@ fn i15_a_shard_more_comes_with_its_pod_and_one_less_goes_empty() {
         ["empty op-3-normal", "put op-1-normal", "put op-2-normal"]
     );
     let (writes, holds) = next(&two, &world);
-    assert_eq!((writes.len(), holds), (0, vec![Hold::Claimed(vec!["op-3-normal".to_owned()])]));
+    assert_eq!((writes.len(), holds), (0, vec![Blocked::Claimed(vec!["op-3-normal".to_owned()])]));
     world.children.get_mut("op-3-normal").unwrap().is_claimed = false;
-    // Somebody's finalizer may keep it.
+    // Someone's finalizer may keep it.
     world.children.get_mut("op-3-normal").unwrap().is_going = true;
     assert_eq!(step(&two, &world.children, &at(&two, Load::Unknown)), Step::default());
     world.children.get_mut("op-3-normal").unwrap().is_going = false;
     assert_eq!(names(&settle(&two, &mut world)), ["delete op-3-normal"]);
-    // Nobody handles what a shard without a ready pod has.
+    // No one handles what a shard without a ready pod has.
     world.children.get_mut("op-2-normal").unwrap().is_ready = false;
     let (writes, holds) = next(&two, &world);
-    assert_eq!((writes.len(), holds), (0, vec![Hold::Idle(vec!["op-2-normal".to_owned()])]));
+    assert_eq!((writes.len(), holds), (0, vec![Blocked::Idle(vec!["op-2-normal".to_owned()])]));
 }
 
 #[test]
@@ -624,7 +631,7 @@ fn bad_i15_a_child_changed_by_hand_is_put_back_and_another_config_left_alone() {
     assert_eq!(names(&settle(&root, &mut world)), ["put op-1-normal"]);
     let (mut unread, mut untold) = (one(&mut world), one(&mut world));
     unread.spec = None;
-    untold.lot = None;
+    untold.partition = None;
     for broken in [unread, untold] {
         world.children.insert("op-1-normal".to_owned(), broken);
         assert_eq!(names(&settle(&root, &mut world)), ["put op-1-normal"]);
@@ -635,13 +642,13 @@ fn bad_i15_a_child_changed_by_hand_is_put_back_and_another_config_left_alone() {
         child.pods.clear();
         child.is_ready = false;
     }
-    let lots = |children: &BTreeMap<String, Child>| -> Vec<_> {
-        children.values().map(|child| child.lot.clone()).collect()
+    let partitions = |children: &BTreeMap<String, Child>| -> Vec<_> {
+        children.values().map(|child| child.partition.clone()).collect()
     };
-    assert_eq!(lots(&world.children), lots(&before));
+    assert_eq!(partitions(&world.children), partitions(&before));
     world.children.get_mut("op-1-normal").unwrap().is_own = false;
     let (writes, holds) = next(&root, &world);
-    assert_eq!((writes.len(), holds), (0, vec![Hold::Foreign(vec!["op-1-normal".to_owned()])]));
+    assert_eq!((writes.len(), holds), (0, vec![Blocked::Foreign(vec!["op-1-normal".to_owned()])]));
 }
 
 #[test]
@@ -663,7 +670,7 @@ fn bad_i15_a_pod_that_runs_is_given_no_other_shard() {
     ] {
         let (writes, holds) = next(&root, &world);
         let pods = pods.iter().map(|pod| (*pod).to_owned()).collect();
-        assert_eq!((writes, holds), (vec![], vec![Hold::Pods(pods)]));
+        assert_eq!((writes, holds), (vec![], vec![Blocked::Pods(pods)]));
     }
     for child in world.children.values_mut() {
         child.pods.clear();
@@ -706,10 +713,12 @@ fn i15_a_root_of_kusionstack_means_what_it_meant() {
         },
     });
     let root = root(&whole);
-    let lots = lots(&root, &Lots::new(), Load::Unknown);
-    let policies: Vec<_> = lots
+    let partitions = partitions(&root, &Partitions::new(), Load::Unknown);
+    let policies: Vec<_> = partitions
         .iter()
-        .map(|(shard, lot)| (*shard, policy(&root.name(*shard), &root.spec(*shard, lot))))
+        .map(|(shard, partition)| {
+            (*shard, policy(&root.name(*shard), &root.spec(*shard, partition)))
+        })
         .collect();
     for name in ["foo-1", "foo-2", "foo-3", "default", "kube-system"] {
         let expected = by_kusionstack(name, &["foo-1", "foo-2"], 2);
@@ -795,8 +804,11 @@ fn i15_a_shard_more_waits_until_the_objects_are_counted() {
     writes.iter().for_each(|write| world.write(write));
     settle(&three, &mut world);
     let (writes, holds) = next(&three, &world);
-    assert_eq!((writes.len(), holds), (0, vec![Hold::Uncounted(vec!["op-3-normal".to_owned()])]));
-    // The canary's count for nobody else.
+    assert_eq!(
+        (writes.len(), holds),
+        (0, vec![Blocked::Uncounted(vec!["op-3-normal".to_owned()])])
+    );
+    // The canary's count for no one else.
     let objects: BTreeMap<_, _> = (0..300).map(|at| (format!("ns-{at}"), 10)).collect();
     let of_canary = [("ant".to_owned(), 1_000_000)];
     let objects: BTreeMap<_, _> = objects.into_iter().chain(of_canary).collect();
@@ -882,24 +894,24 @@ fn bad_i15_while_objects_are_not_counted_nobody_gets_what_a_shard_that_goes_has(
     assert_eq!(world.owners(&ant), 1);
     assert_eq!(
         next(&after, &world).1,
-        [Hold::Uncounted(vec!["op-2-normal".to_owned(), "op-3-normal".to_owned()])]
+        [Blocked::Uncounted(vec!["op-2-normal".to_owned(), "op-3-normal".to_owned()])]
     );
 }
 
-/// A shard with no bucket may have what is in no namespace.
+/// A shard with no bucket may have cluster-scoped objects.
 #[test]
 fn i15_a_lot_without_a_namespace_has_what_is_in_none() {
     let root = root(&spec(&Value::Null, 2, "Label"));
-    for lot in [
-        Lot::of_buckets(IntervalSet::default()).with_outside(),
-        Lot::of_names(BTreeSet::new()).with_outside(),
-        Lot::of_hashes(HashOf::Uid, IntervalSet::up_to(END)).within(&IntervalSet::default()),
+    for partition in [
+        Partition::of_buckets(IntervalSet::default()).with_outside(),
+        Partition::of_names(BTreeSet::new()).with_outside(),
+        Partition::of_hashes(HashOf::Uid, IntervalSet::up_to(END)).within(&IntervalSet::default()),
     ] {
-        assert!(!lot.is_nothing());
-        assert_eq!(Lot::read(&lot.text()).as_ref(), Some(&lot));
-        let policy = policy("op-1-normal", &root.spec(Shard::Normal(1), &lot));
-        assert!(owns(&policy, ("", "u")), "{lot:?}");
-        assert!(NAMES.iter().all(|name| !owns(&policy, (name, "u"))), "{lot:?}");
+        assert!(!partition.is_nothing());
+        assert_eq!(Partition::read(&partition.text()).as_ref(), Some(&partition));
+        let policy = policy("op-1-normal", &root.spec(Shard::Normal(1), &partition));
+        assert!(owns(&policy, ("", "u")), "{partition:?}");
+        assert!(NAMES.iter().all(|name| !owns(&policy, (name, "u"))), "{partition:?}");
     }
 }
 
@@ -939,7 +951,7 @@ fn a_root_without_resources_has_whole_namespaces_by_their_number() {
         }
         assert_eq!([one, two].map(|policy| has(policy, "")), [(true, true), (false, true)]);
     }
-    // The pods' own namespace has one owner, and what each shard has beside its pods is shown to all.
+    // The pods' own namespace has one owner, and what each shard has next to its pods is shown to all.
     let shown = |resource: &str| {
         let shared = two.sharding.shared_namespaces(&GroupResource::new("", resource));
         ["", "ops", "ant"].map(|namespace| {
@@ -960,8 +972,8 @@ fn a_root_without_resources_has_whole_namespaces_by_their_number() {
 fn what_is_in_no_namespace_is_written_as_its_group_says() {
     let of = |change: &Value| {
         let root = root(&whole_root(change));
-        let lots = lots(&root, &Lots::new(), Load::Unknown);
-        let spec = root.spec(Shard::Normal(2), &lots[&Shard::Normal(2)]);
+        let partitions = partitions(&root, &Partitions::new(), Load::Unknown);
+        let spec = root.spec(Shard::Normal(2), &partitions[&Shard::Normal(2)]);
         move |group: &str, resource: &str| {
             policy("op-2-normal", &spec)
                 .sharding

@@ -30,7 +30,7 @@ pub struct Boundary {
     pub pattern: Option<Pattern>,
     /// Namespaces by their labels.
     pub selected: Option<Selected>,
-    /// Namespaces by what is computed from their names. `None` where they are listed.
+    /// Namespaces by a value that is computed from their names. `None` where they are listed.
     pub computed: Option<Computed>,
     /// A hash of the object.
     pub hash: Option<HashRule>,
@@ -84,7 +84,7 @@ impl Boundary {
         self
     }
 
-    /// Whether objects with this uid may be in the shard; `None` if that depends on the uid, and it is
+    /// Whether objects with this uid may be in the shard. `None` if that depends on the uid, and it is
     /// empty.
     pub(super) fn has_uid(&self, uid: &str) -> Option<bool> {
         match &self.hash {

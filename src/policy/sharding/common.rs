@@ -1,6 +1,6 @@
-//! Names that several patterns have in common.
+//! Finds a namespace name that all of several patterns match.
 //!
-//! Hides the product of automata. Knows nothing of namespaces but what their names may be: of
+//! Hides the product of DFAs. Knows nothing of namespaces but what their names may be: of
 //! `a` to `z`, `0` to `9` and `-`, one to 63 of them, with no `-` at the ends.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! The judgement of an object of which some facts may be missing: the only one, for what streams
-//! show, for admission reviews, and for whoever has a whole object.
+//! The judgement of an object of which some facts may be missing. It is the only one: for the
+//! objects in streams, for admission reviews, and for callers that have a whole object.
 
 use super::{Boundary, Scope, Selected, SharedNamespaces};
 use ctrlmesh_wire::object::{Labels, Object};

@@ -1,8 +1,8 @@
-//! The part that two scopes have in common.
+//! Intersection and disjointness of scopes.
 //!
-//! Hides the normal form of a scope, and what is proven of two. Knows neither why they meet nor
-//! whose they are. Words: the *meet* of two scopes owns what both own; they are *disjoint* if it is
-//! proven that they own nothing in common. Labels that a request states for its namespace are not
+//! Hides the normal form of a scope, and the proofs about two scopes. Does not know the shards. Words:
+//! the *meet* of two scopes owns what both own; they are *disjoint* if it is proven that they own
+//! nothing in common. Labels that a request states for its namespace are not
 //! regarded: by them reviews are judged, which write nothing.
 
 mod without;
@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    Boundary, Computed, HashFunction, HashOf, HashRule, Pattern, Piece, Scope, Selected, common,
+    Boundary, Computed, HashFunction, HashOf, HashRule, ObjectSet, Pattern, Scope, Selected, common,
 };
 
 impl Scope {
@@ -48,8 +48,8 @@ impl Scope {
     }
 }
 
-/// Whether it is proven that the boundaries, in normal form, have no namespace in common, and
-/// nothing that is in none.
+/// Whether it is proven that the boundaries, in normal form, have no namespace in common. They must
+/// have no object without a namespace in common either.
 fn has_no_namespace(boundaries: &[Boundary]) -> bool {
     let has_name = |name: &str| boundaries.iter().all(|boundary| boundary.has_name(name));
     if has_name("") {
@@ -78,22 +78,22 @@ struct Common {
     patterns: BTreeMap<Box<str>, Pattern>,
     selected: Option<Selected>,
     computed: Option<Computed>,
-    of_uid: Hashes,
-    of_namespace: Hashes,
-    of_namespace_mixed: Hashes,
+    of_uid: CommonHashes,
+    of_namespace: CommonHashes,
+    of_namespace_mixed: CommonHashes,
     has_cluster_scoped: bool,
 }
 
 /// A condition on a hash.
 #[derive(Default)]
-enum Hashes {
+enum CommonHashes {
     #[default]
     Any,
     In(HashRule),
     None,
 }
 
-impl Hashes {
+impl CommonHashes {
     fn add(&mut self, rule: &HashRule) {
         let both = match self {
             Self::Any => rule.meet(rule),
@@ -143,12 +143,12 @@ impl Common {
 
     /// The boundaries in normal form. `None` if they have no object.
     fn boundaries(mut self) -> Option<Vec<Boundary>> {
-        if matches!(self.of_uid, Hashes::None) {
+        if matches!(self.of_uid, CommonHashes::None) {
             return None;
         }
         if [&self.of_namespace, &self.of_namespace_mixed]
             .iter()
-            .any(|of| matches!(of, Hashes::None))
+            .any(|of| matches!(of, CommonHashes::None))
         {
             self.names = Some(BTreeSet::new());
         }
@@ -180,7 +180,7 @@ impl Common {
     fn listed(self) -> Vec<Boundary> {
         let mut patterns = self.patterns.into_values();
         let hashes = [self.of_uid, self.of_namespace, self.of_namespace_mixed];
-        let mut hashes = hashes.into_iter().filter_map(Hashes::rule);
+        let mut hashes = hashes.into_iter().filter_map(CommonHashes::rule);
         let first = Boundary {
             names: self.names,
             pattern: patterns.next(),
@@ -199,7 +199,7 @@ impl Common {
     }
 }
 
-impl Piece for Arc<Scope> {
+impl ObjectSet for Arc<Scope> {
     fn nothing() -> Self {
         Self::new(Scope::nothing())
     }

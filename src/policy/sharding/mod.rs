@@ -3,8 +3,8 @@
 //! Hides how limits become scopes and how a scope is drawn. Knows no dialect and no request but for
 //! where one names the lock.
 
-mod area;
 mod boundary;
+mod by_resource;
 mod common;
 mod facts;
 mod filter;
@@ -21,20 +21,12 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(super) use self::{
-    area::refined,
-    boundary::{fnv1a, mixed},
-    common::find_name,
-    namespaces::Resolved,
-    reach::{changed_hashes, changed_namespaces},
-    shared::Named,
-};
 pub use self::{
-    area::{Area, Piece},
     boundary::{
         BadRange, Boundary, Computed, HashFunction, HashOf, HashRange, HashRule, Pattern,
         shard_bucket,
     },
+    by_resource::{ByResource, ObjectSet},
     facts::{ObjectFacts, OfNamespace},
     filter::Filter,
     lock::{BadLock, LockIn, LockName, Locks, OwnLock},
@@ -44,6 +36,14 @@ pub use self::{
     scope::Scope,
     scopes::Scopes,
     shared::{BadNamed, Shared, SharedNamespaces},
+};
+pub(super) use self::{
+    boundary::{fnv1a, mixed},
+    by_resource::refined,
+    common::find_name,
+    namespaces::Resolved,
+    reach::{changed_hashes, changed_namespaces},
+    shared::Named,
 };
 use super::GroupResource;
 #[cfg(test)]
@@ -72,14 +72,14 @@ impl Sharding {
     }
 
     /// Whether this treats each request as another sharding does within an area, however it is written.
-    pub fn is_within(&self, other: &Self, area: &Area<Arc<Scope>>) -> bool {
+    pub fn is_within(&self, other: &Self, area: &ByResource<Arc<Scope>>) -> bool {
         let is_same = (&self.shard, &self.namespace, &self.locks, &self.shared)
             == (&other.shard, &other.namespace, &other.locks, &other.shared);
         is_same && self.area() == *area
     }
 
     /// The same sharding with other objects: those of an area.
-    pub fn within(self: &Arc<Self>, area: &Area<Arc<Scope>>) -> Arc<Self> {
+    pub fn within(self: &Arc<Self>, area: &ByResource<Arc<Scope>>) -> Arc<Self> {
         if self.area() == *area {
             return Arc::clone(self);
         }
@@ -87,7 +87,7 @@ impl Sharding {
     }
 
     /// The same shard with the objects of an area, and others that all shards are shown.
-    pub(crate) fn with_shared(&self, area: &Area<Arc<Scope>>, shared: Shared) -> Arc<Self> {
+    pub(crate) fn with_shared(&self, area: &ByResource<Arc<Scope>>, shared: Shared) -> Arc<Self> {
         Arc::new(self.with(area, self.locks.clone(), shared))
     }
 
@@ -96,7 +96,7 @@ impl Sharding {
         self.with(&self.area(), locks, self.shared.clone())
     }
 
-    fn with(&self, area: &Area<Arc<Scope>>, locks: Locks, shared: Shared) -> Self {
+    fn with(&self, area: &ByResource<Arc<Scope>>, locks: Locks, shared: Shared) -> Self {
         Self::new(&self.shard, &self.namespace, locks, self.scopes.within(area), shared)
     }
 
@@ -136,7 +136,7 @@ impl Sharding {
     }
 
     /// The shard's part of each limited resource.
-    pub fn area(&self) -> Area<Arc<Scope>> {
+    pub fn area(&self) -> ByResource<Arc<Scope>> {
         self.scopes.area()
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    Area, Scope,
+    ByResource, Scope,
     rule::{Name, Rule, is_shared},
 };
 use crate::GroupResource;
@@ -70,7 +70,7 @@ impl Scopes {
     }
 
     /// The area of the scopes: in it, the rule that names a resource most exactly says all of it.
-    pub(super) fn area(&self) -> Area<Arc<Scope>> {
+    pub(super) fn area(&self) -> ByResource<Arc<Scope>> {
         let named = self.named.iter().map(|(name, by_group)| (Name::Exact(name.clone()), by_group));
         let pieces = named.chain([(Name::Any, &self.others)]).flat_map(|(resource, by_group)| {
             let exact = by_group.exact.iter();
@@ -82,11 +82,11 @@ impl Scopes {
                 (Rule { group, resource: resource.clone() }, normal)
             })
         });
-        Area::new(pieces)
+        ByResource::new(pieces)
     }
 
-    /// The scopes of an area, with these for what is the same in both.
-    pub(super) fn within(&self, area: &Area<Arc<Scope>>) -> Self {
+    /// The scopes of an area, with these scopes for the pieces that are the same in both.
+    pub(super) fn within(&self, area: &ByResource<Arc<Scope>>) -> Self {
         let own = self.area();
         let mut scopes = Self::default();
         for (rule, piece) in area.pieces() {
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Piece,
+        ObjectSet,
         sharding::meet::tests::{resources, rule},
     };
 
@@ -215,9 +215,10 @@ mod tests {
     fn within_nothing_there_is_nothing() {
         let pods = GroupResource::new("", "pods");
         let one = scopes(&[("", "pods", "a")]);
-        let nothing = Area::new([(Rule::of(&pods), Some(Arc::<Scope>::nothing()))]);
+        let nothing = ByResource::new([(Rule::of(&pods), Some(Arc::<Scope>::nothing()))]);
         assert!(one.within(&nothing).find(&pods).unwrap().is_nothing());
-        let free = Area::new([(Rule::everything(), Some(scope("b"))), (Rule::of(&pods), None)]);
+        let free =
+            ByResource::new([(Rule::everything(), Some(scope("b"))), (Rule::of(&pods), None)]);
         assert_eq!(one.within(&free).find(&pods), None);
         assert!(one.within(&free).find(&GroupResource::new("", "secrets")).is_some());
     }

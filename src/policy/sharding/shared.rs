@@ -144,7 +144,7 @@ impl SharedNamespaces {
         self.0.is_empty()
     }
 
-    /// Whether these are all namespaces, and what is in none.
+    /// Whether these are all namespaces, and all objects without a namespace.
     pub(super) fn is_everything(&self) -> bool {
         self.0.iter().any(|names| names.is_none())
     }

@@ -8,7 +8,7 @@ mod siblings;
 
 pub use self::{
     owner::{Answerer, Here, Judged, Owner},
-    siblings::{Siblings, Unreadable},
+    siblings::{ControllerShards, Unreadable},
 };
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The owner of a review.
 
-use super::siblings::Siblings;
+use super::siblings::ControllerShards;
 use crate::{
     GroupResource,
     sharding::{ObjectFacts, OfNamespace, Scope},
@@ -35,7 +35,7 @@ pub enum Here {
     Route,
 }
 
-/// The answerer of a review, or the answer if nobody is asked.
+/// The answerer of a review, or the answer if no one is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answerer<'s> {
     /// The pod that got it.
@@ -43,11 +43,11 @@ pub enum Answerer<'s> {
     /// A pod of the shard of this name; if there is none, it is [`Self::Here`] or [`Self::Fail`] as
     /// `ownerDown` says.
     Sibling(&'s str),
-    /// Nobody: the request is allowed.
+    /// No one: the request is allowed.
     Allow,
-    /// Nobody: the request is denied.
+    /// No one: the request is denied.
     Deny,
-    /// Nobody: the call fails.
+    /// No one: the call fails.
     Fail,
 }
 
@@ -62,7 +62,7 @@ pub struct Judged<'s> {
     pub has: Option<bool>,
 }
 
-impl Siblings {
+impl ControllerShards {
     /// The owner of a review. `None` if that depends on its object, which is [still to
     /// come](Stated::Coming).
     ///

@@ -18,7 +18,7 @@ use ctrlmesh_wire::selector::Selector;
 /// namespace with the same `leaderElectionName`, or all without one, that have a `spec.webhook`.
 /// Immutable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Siblings {
+pub struct ControllerShards {
     /// The webhook server of the shard that looks.
     pub(super) webhook: Webhook,
     own: Sibling,
@@ -46,7 +46,7 @@ pub struct Unreadable {
     pub why: String,
 }
 
-impl Siblings {
+impl ControllerShards {
     /// The shards of the controller of `own` among the checked configs, of which those in other
     /// namespaces do not count. `known` has the labels of all namespaces, or is `None` if they are
     /// not known. `None` if `own` has no webhook.

@@ -39,9 +39,9 @@ fn of_uids(name: &str, from: &str, to: &str) -> Checked {
 
 const MIDDLE: &str = "0x8000000000000000";
 
-fn siblings(configs: &[Checked], known: Option<&NamespaceLabels>) -> Siblings {
+fn siblings(configs: &[Checked], known: Option<&NamespaceLabels>) -> ControllerShards {
     let Ok(Draft::Sharding(own)) = &configs[0] else { panic!("{:?}", configs[0]) };
-    Siblings::of(own, configs, known).unwrap().unwrap()
+    ControllerShards::of(own, configs, known).unwrap().unwrap()
 }
 
 /// A review of a Pod with this object and old object.
@@ -61,7 +61,7 @@ fn pod(team: &str, uid: &str) -> Value {
     json!({"metadata": {"name": "x", "uid": uid, "labels": {"team": team}}})
 }
 
-fn owner<'s>(siblings: &'s Siblings, review: &Value) -> Owner<'s> {
+fn owner<'s>(siblings: &'s ControllerShards, review: &Value) -> Owner<'s> {
     let mut reader = Reader::new();
     reader.feed(review.to_string().as_bytes()).unwrap();
     reader.finish().unwrap();
@@ -198,7 +198,7 @@ fn i13_a_namespace_counts_as_what_it_names_and_has_the_labels_of_the_review() {
     let known = tiers(&[("old", "gold")]);
     let by_tier = siblings(&by_tier, Some(&known));
     assert_eq!(owner(&by_tier, &of("CREATE", "new", "tin", "")), Owner::Sibling("tin"));
-    // What was known of it does not count: the review has what is stored.
+    // What was known of it does not count: the review has the stored data.
     assert_eq!(owner(&by_tier, &of("UPDATE", "old", "gold", "tin")), Owner::Sibling("tin"));
     assert_eq!(owner(&by_tier, &of("DELETE", "old", "", "gold")), Owner::Here(Here::Own));
 }
@@ -303,7 +303,7 @@ fn i13_siblings_have_the_same_lock_and_a_webhook() {
     assert_eq!(names(&all), ["m", "a", "z"]);
     assert_eq!(names(&[lockless("m"), of_team("a"), lockless("b")]), ["m", "b"]);
     let Ok(Draft::Sharding(own)) = &silent else { panic!("{silent:?}") };
-    assert_eq!(Siblings::of(own, &all, None).unwrap(), None);
+    assert_eq!(ControllerShards::of(own, &all, None).unwrap(), None);
     let mut elsewhere = [of_team("m"), of_team("a")];
     if let Ok(Draft::Sharding(draft)) = &mut elsewhere[1] {
         draft.config.object.namespace = "elsewhere".into();
@@ -381,7 +381,7 @@ fn i13_an_owner_is_told_as_soon_as_nothing_to_come_can_change_it() {
         let head = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":"#;
         format!("{head}{}", request.to_string().trim_end_matches('}'))
     };
-    let told = |siblings: &Siblings, namespace: &str, behind: &str| {
+    let told = |siblings: &ControllerShards, namespace: &str, behind: &str| {
         let mut reader = Reader::new();
         // The two braces that end the last map in front are there again.
         let front = head(namespace);

@@ -187,7 +187,7 @@ fn the_leaf_comes_from_one_source_and_is_for_the_name_that_clients_call() {
 }
 
 #[test]
-fn a_manager_needs_its_flags_and_they_need_it() {
+fn manager_flags_are_required_together() {
     let with = |more: &[&str]| {
         let pod = ["proxy", "--pod-namespace=a", "--pod-labels=/labels"];
         Config::new(read(pod.iter().chain(more))).unwrap_err().to_string()

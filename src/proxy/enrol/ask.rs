@@ -47,7 +47,7 @@ const MAX_TOKEN: u64 = 64 << 10;
 /// Maximum length of a message of the manager, in characters: it becomes one line.
 const MAX_MESSAGE: usize = 512;
 
-/// The manager, and what is needed to ask it.
+/// The manager, and the files that a request to it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manager {
     /// The manager's address.
@@ -126,7 +126,7 @@ impl NotEnrolled {
 }
 
 impl Manager {
-    /// Asks for a certificate; returns the body of the response, which nobody has looked at.
+    /// Asks for a certificate; returns the body of the response, which no one has looked at.
     pub(super) async fn ask(&self, key: &LeafRequest, clock: &Clock) -> Result<Bytes, NotEnrolled> {
         let request = self.request(key)?;
         let tls = UpstreamTls::new(read_roots(&self.ca)?, clock)?.offering(iter::once(HTTP_11));

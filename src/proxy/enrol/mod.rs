@@ -31,8 +31,8 @@ use ctrlmesh_net::{
 /// Interval of checks for what does not come by itself: the time by the clock of certificates, and
 /// the bundle.
 const LOOK: Duration = Duration::from_secs(2);
-/// The part of the last third of its life by which a certificate is renewed earlier or later, so
-/// that proxies which started together do not come back together.
+/// The part of the last third of its life by which a certificate is renewed earlier or later. It keeps proxies
+/// that started together from coming back together.
 const JITTER: f64 = 0.1;
 
 /// The label values of the results.
@@ -113,7 +113,7 @@ impl<S: Signer> Enrol<S> {
     }
 
     /// Whether clients accept the certificate. They are taken to if the bundle cannot be read, which
-    /// is told once.
+    /// is notified once.
     fn is_trusted(&self, was_readable: &mut bool) -> bool {
         let trusted = self.enrolment.is_trusted(&self.clock);
         let is_readable = trusted.is_ok();
@@ -121,13 +121,13 @@ impl<S: Signer> Enrol<S> {
             && std::mem::replace(was_readable, is_readable)
         {
             let error = chain(error);
-            tracing::warn!(error, "--mesh-bundle: no certificate is judged by it");
+            tracing::warn!(error, "--mesh-bundle unreadable, trust check skipped");
         }
         *was_readable = is_readable;
         trusted.unwrap_or(true)
     }
 
-    /// Asks once, and takes what is good.
+    /// Asks once, and takes the certificate if it is good.
     async fn enrol(&self) -> Result<(), NotEnrolled> {
         let enrolled = self.ask_and_take().await;
         let result = enrolled.as_ref().map_or_else(NotEnrolled::result, |()| OK);
@@ -207,7 +207,7 @@ mod tests {
 
     type Verdict = fn(usize) -> Option<NotEnrolled>;
 
-    /// A signer that records when it was asked, and refuses as it is told.
+    /// A signer that records when it was asked, and refuses as it is notified.
     struct Scripted {
         ca: Authority,
         life: Duration,

@@ -7,7 +7,7 @@ const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The longest pause while clients find no certificate that is valid and the manager is away: it
-/// is missed, and costs nobody anything.
+/// is missed, and costs no one anything.
 const LONGEST_WITHOUT: Duration = Duration::from_secs(4);
 
 /// The last failure.

@@ -30,8 +30,8 @@ use ctrlmesh_net::{
     tls::{H2, HTTP_11},
 };
 
-/// Bytes of a head, and of a body that are read at once, in HTTP/1.1: reviews have small heads, and
-/// what is read ahead of a review that is held is not counted.
+/// Bytes of a head, and of a body that are read at once, in HTTP/1.1. Reviews have small heads, and the bytes
+/// that are read ahead of a held review are not counted.
 const READ_BUFFER: usize = 64 << 10;
 /// Reviews at once on one connection of HTTP/2, as Go's servers take them.
 const STREAMS: u32 = 250;
@@ -107,8 +107,8 @@ async fn from_peer(
     Ok((stream, WebhookTarget { at, name: None, offers_h2: true }))
 }
 
-/// Anybody else, who is shown the operator's certificate, in a protocol that the operator speaks. If
-/// it does not answer, its reviews are sent to other pods.
+/// An API server: it is shown the webhook's certificate, with the protocol that the webhook speaks. If the webhook
+/// does not answer, its reviews are sent to other pods.
 async fn from_api_server(
     inbound: &Inbound,
     hello: StartHandshake<TcpStream>,

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use memmap2::MmapMut;
 
 use crate::upstream::{ClientBody, Place, Room};
-use ctrlmesh_policy::{Answerer, Here, Owner, Refusal, Refused, Siblings};
+use ctrlmesh_policy::{Answerer, ControllerShards, Here, Owner, Refusal, Refused};
 use ctrlmesh_wire::review::{Operation, Reader, Review};
 
 /// Bytes of a copied piece.
@@ -24,13 +24,13 @@ pub(super) struct Known {
     pub(super) namespace: Option<Box<str>>,
     /// The shard that owns the object. `None` if none does, or it is unknown.
     pub(super) shard: Option<Box<str>>,
-    pub(super) whose: Whose,
+    pub(super) whose: ReviewRoute,
 }
 
 /// The answerer of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// This pod: its shard owns the object, or nobody does alone.
+pub(super) enum ReviewRoute {
+    /// This pod: its shard owns the object, or no one does alone.
     Own,
     /// This pod, since a fact that decides is not in the review.
     Unclear,
@@ -38,11 +38,11 @@ pub(super) enum Whose {
     Unowned,
     /// A pod of [`Known::shard`].
     Sibling,
-    /// Nobody: the request is allowed.
+    /// No one: the request is allowed.
     Allowed,
-    /// Nobody: the request is denied.
+    /// No one: the request is denied.
     Denied,
-    /// Nobody: the shard is unknown.
+    /// No one: the shard is unknown.
     Unknown,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Whose {
 /// read. Fails with `NoReviewRoom`; with `BadBody` if the body is cut off.
 pub(super) async fn known(
     body: &mut ClientBody,
-    siblings: &Siblings,
+    siblings: &ControllerShards,
     room: &Arc<Room>,
 ) -> Result<Option<Known>, Refused> {
     let mut place = Place::empty(room);
@@ -97,7 +97,7 @@ pub(super) async fn in_one_piece(
 }
 
 /// The facts in a body that came in one piece. `None` if it is no review that can be read.
-pub(super) fn known_in(piece: &[u8], siblings: &Siblings) -> Option<Known> {
+pub(super) fn known_in(piece: &[u8], siblings: &ControllerShards) -> Option<Known> {
     let mut reader = Reader::new();
     reader.feed(piece).ok()?;
     judged(&reader, siblings)
@@ -172,17 +172,17 @@ fn no_room(bytes: usize) -> Refused {
 }
 
 /// The facts, if they decide.
-fn judged(reader: &Reader, siblings: &Siblings) -> Option<Known> {
+fn judged(reader: &Reader, siblings: &ControllerShards) -> Option<Known> {
     let review = reader.review()?;
     let owner = siblings.owner(&review)?;
     let whose = match (siblings.answerer(owner), owner) {
-        (Answerer::Here, Owner::Here(Here::FactMissing)) => Whose::Unclear,
-        (Answerer::Here, Owner::Unowned | Owner::Unknown) => Whose::Unowned,
-        (Answerer::Here, _) => Whose::Own,
-        (Answerer::Sibling(_), _) => Whose::Sibling,
-        (Answerer::Allow, _) => Whose::Allowed,
-        (Answerer::Deny, _) => Whose::Denied,
-        (Answerer::Fail, _) => Whose::Unknown,
+        (Answerer::Here, Owner::Here(Here::FactMissing)) => ReviewRoute::Unclear,
+        (Answerer::Here, Owner::Unowned | Owner::Unknown) => ReviewRoute::Unowned,
+        (Answerer::Here, _) => ReviewRoute::Own,
+        (Answerer::Sibling(_), _) => ReviewRoute::Sibling,
+        (Answerer::Allow, _) => ReviewRoute::Allowed,
+        (Answerer::Deny, _) => ReviewRoute::Denied,
+        (Answerer::Fail, _) => ReviewRoute::Unknown,
     };
     let shard = match owner {
         Owner::Here(Here::Own) => siblings.names().next(),
@@ -192,7 +192,7 @@ fn judged(reader: &Reader, siblings: &Siblings) -> Option<Known> {
     Some(of(&review, shard, whose))
 }
 
-fn of(review: &Review<'_>, shard: Option<&str>, whose: Whose) -> Known {
+fn of(review: &Review<'_>, shard: Option<&str>, whose: ReviewRoute) -> Known {
     let text = |text: &str| (!text.is_empty()).then(|| text.into());
     Known {
         api_version: review.api_version.into(),

@@ -4,10 +4,10 @@
 //! Service, and the webhook server sees its own shard's reviews as if they had come to it. The life
 //! of a connection:
 //!
-//! 1. [`port`]: the listener exists while the webhook server itself listens, so that nobody takes
+//! 1. [`port`]: the listener exists while the webhook server itself listens, so that no one takes
 //!    the proxy for it.
-//! 2. [`connection`]: whoever names `peer.ctrlmesh` is another pod of the namespace, and proves which
-//!    one; everybody else is shown the webhook server's own certificate.
+//! 2. [`connection`]: a client that names `peer.ctrlmesh` is another pod of the namespace, and proves which one.
+//!    All other clients are shown the webhook server's own certificate.
 //! 3. [`review`]: one request; a review is held until its owner is known ([`held`]).
 //! 4. [`operator`], [`peers`](super::peers): the two places where it is answered.
 //!

@@ -1,7 +1,7 @@
 //! The webhook server of this pod's controller, as one data thread reaches it.
 //!
-//! Hides its connections: which there are, and that one that waited too long is gone. Does not know
-//! what is sent. Words: a line is a connection that is ready for requests.
+//! Hides its connections: which there are, and that one that waited too long is gone. Does not know the content
+//! of requests. Words: a line is a connection that is ready for requests.
 
 use std::{
     cell::{Cell, RefCell},
@@ -40,16 +40,16 @@ const IDLE: Duration = Duration::from_secs(15);
 const MOST: usize = 1024;
 
 /// The webhook server.
-pub(super) struct Operator {
+pub(super) struct WebhookClient {
     tls: OperatorTls,
     tasks: Tasks,
     /// The connections that carry no request, or may carry several.
-    lines: RefCell<Vec<Kept>>,
+    lines: RefCell<Vec<KeptConnection>>,
     open: Rc<Cell<usize>>,
 }
 
 /// A line, and when it was last used.
-struct Kept {
+struct KeptConnection {
     line: Rc<Line>,
     /// Whether it was offered HTTP/2.
     is_offered_h2: bool,
@@ -147,7 +147,7 @@ impl Outgoing {
     }
 }
 
-impl Operator {
+impl WebhookClient {
     pub(super) fn new(tls: OperatorTls, tasks: Tasks) -> Self {
         Self { tls, tasks, lines: RefCell::default(), open: Rc::default() }
     }
@@ -201,7 +201,7 @@ impl Operator {
         let now = Instant::now();
         let mut lines = self.lines.borrow_mut();
         lines.retain(|kept| !kept.line.is_over() && now.duration_since(kept.used) <= IDLE);
-        let is_free = |kept: &Kept| {
+        let is_free = |kept: &KeptConnection| {
             kept.at == target.at && kept.is_offered_h2 == target.offers_h2 && kept.line.is_free()
         };
         let at = lines.iter().rposition(is_free)?;
@@ -218,7 +218,7 @@ impl Operator {
             return;
         }
         let used = Instant::now();
-        lines.push(Kept { line, is_offered_h2: target.offers_h2, at: target.at, used });
+        lines.push(KeptConnection { line, is_offered_h2: target.offers_h2, at: target.at, used });
     }
 
     async fn dial(&self, target: &WebhookTarget) -> Result<Rc<Line>, NotSent> {

@@ -27,7 +27,7 @@ impl Webhook {
 /// The state of the leg, for `/readyz`: an error if reviews cannot be answered here although the
 /// operator may listen. `None` where no webhook is asked for.
 pub(crate) fn ready(shared: &Shared, webhook: Option<&Webhook>) -> Option<Result<String, String>> {
-    let asked = shared.feed.siblings().borrow().as_ref().map(|it| it.webhook().port);
+    let asked = shared.policy_store.siblings().borrow().as_ref().map(|it| it.webhook().port);
     match (webhook, asked) {
         (None, None) => None,
         (None, Some(port)) => {

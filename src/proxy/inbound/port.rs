@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::state::Webhook;
 use crate::{
     config::Inbound,
-    listen::{self, Hands, Leads, Listener},
+    listen::{self, Dispatcher, Leads, Listener},
     shared::Shared,
 };
 use ctrlmesh_base::cluster::chain;
@@ -29,7 +29,7 @@ use ctrlmesh_policy::CertFiles;
 const LOOK: Duration = Duration::from_millis(100);
 const LATEST_LOOK: Duration = Duration::from_secs(1);
 /// Rest after a look, as a multiple of its CPU time: where `/proc` has to be read, the kernel walks its
-/// table of all connections if nobody listens, which takes 10 ms on a large node. On a busy node a look
+/// table of all connections if no one listens, which takes 10 ms on a large node. On a busy node a look
 /// takes longer without being dear.
 const REST: u32 = 50;
 /// Time after the operator's end in which connections are still taken. Services lose a pod's endpoint
@@ -40,7 +40,7 @@ const LINGER: Duration = Duration::from_secs(2);
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
 
 /// Accepts while the operator listens, and deals to the data threads. Never returns.
-pub(crate) async fn keep(webhook: Arc<Webhook>, hands: Hands, shared: Arc<Shared>) {
+pub(crate) async fn keep(webhook: Arc<Webhook>, hands: Dispatcher, shared: Arc<Shared>) {
     let (mut look_due, mut certificate_due) = (Instant::now(), Instant::now());
     let mut search = Search::default();
     let mut door = Door::default();
@@ -105,28 +105,28 @@ impl Door {
 }
 
 impl Webhook {
-    /// Reads the operator's certificate anew, and the roots of peers, if they have changed.
+    /// Reads the operator's certificate again, and the roots of peers, if they have changed.
     fn read_certificate(&self) {
         let files = self.siblings().and_then(|siblings| siblings.webhook().files.clone());
         self.pair.rename(files.map(|CertFiles { cert, key }| PairNames { cert, key }));
         if let Ok(true) = self.pair.refresh() {
-            tracing::info!("the webhook server's certificate was read");
+            tracing::info!("webhook certificate loaded");
         }
         let problem = self.pair.problem(&self.clock).map(|bad| chain(&bad));
         let mut problems = self.problems.lock();
         if let Some(problem) = problem.as_ref().filter(|_| problem != problems.certificate) {
             let last_good_stays = self.pair.current().is_some();
-            tracing::warn!(problem, last_good_stays, "the webhook server's certificate");
+            tracing::warn!(problem, last_good_stays, "webhook certificate invalid");
         }
         problems.certificate = problem;
         let held = self.pair.not_kept().map(|bad| bad.to_string());
         if let Some(problem) = held.as_ref().filter(|_| held != problems.held) {
-            tracing::warn!(problem, "the webhook server's former certificates");
+            tracing::warn!(problem, "former webhook certificates invalid");
         }
         problems.held = held;
         let roots = self.tls.as_ref().map_or(Ok(false), |tls| tls.refresh());
         if let Ok(true) = roots {
-            tracing::info!("the CAs of peers were read anew");
+            tracing::info!("the CAs of peers were read again");
         }
         problems.roots = roots.err().map(|bad| chain(&bad));
     }
@@ -162,7 +162,10 @@ impl Webhook {
         self.is_open.send_if_modified(|shown| {
             let is_other = *shown != is_open;
             if is_other {
-                tracing::info!(port, is_open, "webhook server");
+                match is_open {
+                    true => tracing::info!(port, "webhook listener opened"),
+                    false => tracing::info!(port, "webhook listener closed"),
+                }
             }
             *shown = is_open;
             is_other

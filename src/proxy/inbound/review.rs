@@ -12,14 +12,14 @@ use tokio::{
 
 use super::{
     head::Hop,
-    held::{Known, Whose, in_one_piece, known, known_in},
+    held::{Known, ReviewRoute, in_one_piece, known, known_in},
     operator::{Failed, NotSent, Outgoing, WebhookTarget},
     state::Inbound,
 };
 use crate::{
     metrics::Leg,
-    outcome::{Access, Decided, Ended, How, ReviewRecord},
-    peers::{Failed as PeerFailed, Peer, Search},
+    outcome::{Decided, Ended, How, RequestRecord, ReviewRecord},
+    peers::{Failed as PeerFailed, Peer, PeerPicker},
     shared::Worker,
     stall::Stalls,
     streams::{Backing, ReplyBody, refuse},
@@ -28,7 +28,7 @@ use crate::{
 use ctrlmesh_api::OwnerDown;
 use ctrlmesh_base::cluster::chain;
 use ctrlmesh_net::drain::Draining;
-use ctrlmesh_policy::{Refusal, Refused, Siblings};
+use ctrlmesh_policy::{ControllerShards, Refusal, Refused};
 use ctrlmesh_wire::{
     review::{limit, response},
     status::{Reason, Status},
@@ -67,7 +67,7 @@ pub(super) async fn serve(
     client: Rc<Client>,
     request: Request<ClientBody>,
 ) -> Result<Response<ReplyBody>, Broken> {
-    let mut access = Access::begin(&client.worker.requests, client.leg, client.id);
+    let mut access = RequestRecord::begin(&client.worker.requests, client.leg, client.id);
     let time = request.uri().query().and_then(limit);
     let by = Instant::now() + time.unwrap_or(LIMIT);
     let answered = match timeout_at(by, answer(&client, request, &mut access)).await {
@@ -95,7 +95,7 @@ pub(super) async fn serve(
 async fn answer(
     client: &Client,
     mut request: Request<ClientBody>,
-    access: &mut Access,
+    access: &mut RequestRecord,
 ) -> Result<Answer, Stop> {
     let hop = Hop::take(request.headers_mut()).filter(|_| client.leg == Leg::PEER);
     let received_by = hop.map(|hop| client.target.of_received(&hop, &request));
@@ -119,19 +119,19 @@ async fn answer(
         return received(client, target, request).await;
     }
     match known.whose {
-        Whose::Own | Whose::Unclear | Whose::Unowned => {
+        ReviewRoute::Own | ReviewRoute::Unclear | ReviewRoute::Unowned => {
             or_beside(client, request, &siblings, access).await
         }
-        Whose::Sibling => there(client, request, &known, &siblings, access).await,
-        Whose::Allowed => Ok(made(&known, None, access)),
-        Whose::Denied => {
+        ReviewRoute::Sibling => there(client, request, &known, &siblings, access).await,
+        ReviewRoute::Allowed => Ok(made(&known, None, access)),
+        ReviewRoute::Denied => {
             let message = format!(
                 "ctrlmesh: no shard of the controller owns this object ({})",
                 known.resource
             );
             Ok(made(&known, Some(&Status::new(Reason::Forbidden, message)), access))
         }
-        Whose::Unknown => Err(owner_unknown(&siblings).into()),
+        ReviewRoute::Unknown => Err(owner_unknown(&siblings).into()),
     }
 }
 
@@ -169,15 +169,15 @@ async fn here(
     }
 }
 
-/// Sends the review of another pod to the operator of this one, and reads what it is of while that works
-/// on it: nothing depends on that but the log and the counts.
+/// Sends the review of another pod to the operator of this one. Meanwhile it reads the object of the review, for
+/// the log and the counts alone.
 async fn received_whole(
     client: &Client,
     target: &WebhookTarget,
     request: Request<ClientBody>,
     piece: &[u8],
-    siblings: &Siblings,
-    access: &mut Access,
+    siblings: &ControllerShards,
+    access: &mut RequestRecord,
 ) -> Result<Answer, Stop> {
     access.verb = verb(request.method());
     let reading = async {
@@ -225,8 +225,8 @@ async fn sent_here(
 async fn or_beside(
     client: &Client,
     request: Request<ClientBody>,
-    siblings: &Siblings,
-    access: &mut Access,
+    siblings: &ControllerShards,
+    access: &mut RequestRecord,
 ) -> Result<Answer, Stop> {
     let (why, outgoing) =
         match sent_here(client, &client.target, Outgoing::of_review(request)).await {
@@ -248,14 +248,14 @@ async fn or_beside(
     }
 }
 
-/// Sends a review to a pod of the shard that owns its object; if there is none, it is answered as
-/// `ownerDown` says.
+/// Sends a review to a pod of the shard that owns its object. If there is no such pod, `ownerDown` decides the
+/// answer.
 async fn there(
     client: &Client,
     request: Request<ClientBody>,
     known: &Known,
-    siblings: &Siblings,
-    access: &mut Access,
+    siblings: &ControllerShards,
+    access: &mut RequestRecord,
 ) -> Result<Answer, Stop> {
     let shard = known.shard.as_deref().unwrap_or_default();
     let failed = match beside(client, shard, Outgoing::of_review(request), None).await {
@@ -294,8 +294,8 @@ struct NotForwarded {
     outgoing: Option<Outgoing>,
 }
 
-/// Sends a request to a pod of a shard; if that was not reached, to another one, or to the same again
-/// when it has rested. `was_ready` is the time at which this pod was one of them.
+/// Sends a request to a pod of a shard. If that pod was not reached, the request goes to another pod, or to the
+/// same one after a rest. `was_ready` is the time at which this pod was one of them.
 async fn beside(
     client: &Client,
     shard: &str,
@@ -308,7 +308,7 @@ async fn beside(
     Hop { offers_h2: client.target.offers_h2 }.put(&mut outgoing.head.headers);
     let time = outgoing.head.uri.query().and_then(limit).unwrap_or(LIMIT);
     let wait = time.saturating_sub(ANSWERED_WITHIN);
-    let mut search = Search::new(&webhook.peers, shard, was_ready, wait);
+    let mut search = PeerPicker::new(&webhook.peers, shard, was_ready, wait);
     while let Some(chosen) = search.next().await {
         let peer = Arc::clone(chosen.peer());
         let failed = match links.line(chosen, Instant::now() + REACHED_WITHIN).await {
@@ -350,7 +350,7 @@ impl NotForwarded {
 }
 
 /// A review that is answered by us.
-fn made(known: &Known, denied: Option<&Status>, access: &mut Access) -> Answer {
+fn made(known: &Known, denied: Option<&Status>, access: &mut RequestRecord) -> Answer {
     access.decided = Decided::Answered;
     let body = response(&known.api_version, &known.uid, denied);
     let mut answer = Response::new(Backing::Whole(Full::new(body)));
@@ -369,7 +369,7 @@ fn broken(shard: &str, why: &str) -> Refused {
         .because(format!("a pod of shard {shard} did not finish its answer: {why}"))
 }
 
-fn owner_unknown(siblings: &Siblings) -> Refused {
+fn owner_unknown(siblings: &ControllerShards) -> Refused {
     let broken = siblings.unreadable().iter().map(|it| it.why.as_str());
     let why = broken.collect::<Vec<_>>().join("; ");
     Refusal::OwnerUnknown.because(format!(
@@ -378,7 +378,7 @@ fn owner_unknown(siblings: &Siblings) -> Refused {
 }
 
 /// A response on its way to the client.
-fn deliver(client: &Client, mut answer: Answer, mut access: Access) -> Response<ReplyBody> {
+fn deliver(client: &Client, mut answer: Answer, mut access: RequestRecord) -> Response<ReplyBody> {
     strip_hop_by_hop(answer.headers_mut(), false);
     access.answered(answer.status());
     let follower = client.stalls.follower();
@@ -394,16 +394,18 @@ fn closing(client: &Client, mut reply: Response<ReplyBody>) -> Response<ReplyBod
     reply
 }
 
-impl Access {
+impl RequestRecord {
     fn is_review(&mut self, known: &Known, is_received: bool) {
-        let is_foreign = known.whose == Whose::Sibling;
+        let is_foreign = known.whose == ReviewRoute::Sibling;
         let how = match (is_received, known.whose) {
             (true, _) if is_foreign => How::Disagreed,
             (true, _) => How::Received,
-            (false, Whose::Own) => How::Here,
-            (false, Whose::Unclear) => How::Unknown,
-            (false, Whose::Unowned | Whose::Allowed | Whose::Denied) => How::Unowned,
-            (false, Whose::Sibling | Whose::Unknown) => How::Failed,
+            (false, ReviewRoute::Own) => How::Here,
+            (false, ReviewRoute::Unclear) => How::Unknown,
+            (false, ReviewRoute::Unowned | ReviewRoute::Allowed | ReviewRoute::Denied) => {
+                How::Unowned
+            }
+            (false, ReviewRoute::Sibling | ReviewRoute::Unknown) => How::Failed,
         };
         self.verb = known.verb;
         self.resource = Some(known.resource.clone());

@@ -6,22 +6,22 @@ use parking_lot::Mutex;
 use strum::VariantArray;
 use tokio::sync::watch;
 
-use super::operator::Operator;
+use super::operator::WebhookClient;
 use crate::{
     config,
     metrics::Metrics,
     outcome::How,
-    peers::{Links, Peers, Reason},
+    peers::{PeerPool, Peers, Reason},
     shared::Tasks,
     upstream::Room,
 };
 use ctrlmesh_net::{
     Clock,
-    pair::{OperatorPair, OperatorTls},
+    pair::{OperatorTls, WebhookCert},
     peer::PeerTls,
     tls::ClientTls,
 };
-use ctrlmesh_policy::Siblings;
+use ctrlmesh_policy::ControllerShards;
 
 /// Bytes that all reviews whose owner is not known yet may take.
 const HELD: usize = 64 << 20;
@@ -31,7 +31,7 @@ const HELD: usize = 64 << 20;
 pub(crate) struct Webhook {
     pub(super) config: config::Inbound,
     /// The operator's certificate.
-    pub(super) pair: Arc<OperatorPair>,
+    pub(super) pair: Arc<WebhookCert>,
     /// TLS for those who are shown it.
     pub(super) server: ClientTls,
     /// TLS towards the operator.
@@ -41,7 +41,7 @@ pub(crate) struct Webhook {
     /// The proof of this pod to others. `None` if it cannot be given: reviews stay here.
     pub(super) tls: Option<Arc<PeerTls>>,
     /// The shards of the controller.
-    pub(super) siblings: watch::Receiver<Option<Arc<Siblings>>>,
+    pub(super) siblings: watch::Receiver<Option<Arc<ControllerShards>>>,
     pub(super) peers: Arc<Peers>,
     pub(super) held: Arc<Room>,
     /// Whether the listener is open: the operator listens, and its certificate is known.
@@ -69,9 +69,9 @@ pub(super) struct Problems {
 /// The state of one data thread.
 pub(crate) struct Inbound {
     pub(super) webhook: Arc<Webhook>,
-    pub(super) operator: Operator,
+    pub(super) operator: WebhookClient,
     /// `None` if this pod has no identity.
-    pub(super) links: Option<Links>,
+    pub(super) links: Option<PeerPool>,
     tasks: Tasks,
 }
 
@@ -82,11 +82,11 @@ impl Webhook {
         config: config::Inbound,
         state_dir: Option<&Path>,
         tls: Option<PeerTls>,
-        siblings: watch::Receiver<Option<Arc<Siblings>>>,
+        siblings: watch::Receiver<Option<Arc<ControllerShards>>>,
         metrics: &Metrics,
         clock: &Clock,
     ) -> Result<Self, rustls::Error> {
-        let pair = Arc::new(OperatorPair::new(config.certs.clone(), None, state_dir));
+        let pair = Arc::new(WebhookCert::new(config.certs.clone(), None, state_dir));
         // What has not happened yet is shown as 0.
         for how in How::VARIANTS {
             let how = [("how", how.into_str())];
@@ -117,7 +117,7 @@ impl Webhook {
     }
 
     /// The shards of the controller. `None` if its config has no webhook any more.
-    pub(super) fn siblings(&self) -> Option<Arc<Siblings>> {
+    pub(super) fn siblings(&self) -> Option<Arc<ControllerShards>> {
         self.siblings.borrow().clone()
     }
 }
@@ -127,14 +127,14 @@ impl Inbound {
         let tasks = Tasks::default();
         Rc::new(Self {
             webhook: Arc::clone(webhook),
-            operator: Operator::new(webhook.operator.clone(), tasks.clone()),
-            links: webhook.tls.clone().map(|tls| Links::new(Arc::clone(&webhook.peers), tls)),
+            operator: WebhookClient::new(webhook.operator.clone(), tasks.clone()),
+            links: webhook.tls.clone().map(|tls| PeerPool::new(Arc::clone(&webhook.peers), tls)),
             tasks,
         })
     }
 
     /// Ends its connections; returns how many of their tasks panicked.
     pub(crate) fn end(&self) -> u64 {
-        self.tasks.end() + self.links.as_ref().map_or(0, Links::end)
+        self.tasks.end() + self.links.as_ref().map_or(0, PeerPool::end)
     }
 }

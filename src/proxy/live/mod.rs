@@ -6,11 +6,11 @@
 //! watch obeys: its body does that ([`streams`](super::streams)).
 
 mod machine;
+mod move_barrier;
 mod streams;
-mod turns;
 
 pub(super) use self::{
     machine::{Goal, Input, Output},
+    move_barrier::{Member, MoveBarrier, MovePhase},
     streams::{LiveStream, LiveStreams, StreamTable, Subject},
-    turns::{Member, Turn, Turns},
 };

@@ -19,17 +19,17 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     machine::{Difference, Input, Machine, Output, Sight},
-    turns::{Member, Notifier, Turns},
+    move_barrier::{Member, MoveBarrier, Notifier},
 };
 use crate::{
-    feed::{Feed, InForce},
     metrics::Metrics,
     outcome::Live,
+    policy_store::{ActivePolicy, PolicyStore},
 };
 use ctrlmesh_policy::{Epoch, GroupResource, LockIn};
 
-/// The time over which the watches that one change ends are spread, so that they do not all list at
-/// the same instant.
+/// The time over which the watches that one change ends are spread. It keeps them from listing all at the same
+/// instant.
 const SPREAD: Duration = Duration::from_millis(100);
 /// The shortest pause: a timer's grain is a millisecond, so several watches share one.
 const GRAIN: Duration = Duration::from_millis(5);
@@ -86,7 +86,7 @@ struct StreamRow {
 impl LiveStreams {
     pub(crate) fn new(
         table: Arc<StreamTable>,
-        turns: &Arc<Turns>,
+        turns: &Arc<MoveBarrier>,
         metrics: Arc<Metrics>,
     ) -> Rc<Self> {
         Rc::new(Self { streams: RefCell::default(), table, metrics, notifier: turns.notifier() })
@@ -97,7 +97,7 @@ impl LiveStreams {
         self: &Rc<Self>,
         connection: u64,
         subject: Subject,
-        in_force: Arc<InForce>,
+        active: Arc<ActivePolicy>,
     ) -> Rc<LiveStream> {
         let id = self.table.next.fetch_add(1, Ordering::Relaxed);
         let row = Arc::new(StreamRow {
@@ -106,13 +106,13 @@ impl LiveStreams {
             kind: "watch",
             resource: subject.resource.to_string(),
             namespace: subject.namespace.clone(),
-            epoch: AtomicU64::new(in_force.epoch.get()),
+            epoch: AtomicU64::new(active.epoch.get()),
             events: AtomicU64::new(0),
             position: AtomicU64::new(0),
         });
         self.table.rows.lock().insert(id, Arc::clone(&row));
         let stream = Rc::new(LiveStream {
-            machine: RefCell::new(Machine::new(subject, in_force)),
+            machine: RefCell::new(Machine::new(subject, active)),
             waker: RefCell::default(),
             row,
             all: Rc::clone(self),
@@ -123,14 +123,14 @@ impl LiveStreams {
     }
 
     /// Brings the watches over to every policy that comes into force, for as long as it is polled.
-    pub(crate) async fn follow(self: Rc<Self>, feed: Arc<Feed>) {
-        let mut changes = feed.changes();
+    pub(crate) async fn follow(self: Rc<Self>, policy_store: Arc<PolicyStore>) {
+        let mut changes = policy_store.changes();
         let mut late = VecDeque::new();
         let mut pause = Duration::ZERO;
         let mut at = Instant::now();
         loop {
             changes.mark_unchanged();
-            if let Some(present) = feed.in_force() {
+            if let Some(present) = policy_store.active() {
                 late.extend(self.change(&present));
                 self.notifier.has_notified(present.epoch);
                 pause = SPREAD / u32::try_from(late.len()).unwrap_or(u32::MAX).max(1);
@@ -158,7 +158,7 @@ impl LiveStreams {
     }
 
     /// Notifies all watches of the present policy; returns those that cannot be brought over.
-    fn change(&self, present: &Arc<InForce>) -> Vec<Weak<LiveStream>> {
+    fn change(&self, present: &Arc<ActivePolicy>) -> Vec<Weak<LiveStream>> {
         let join = || Some(self.notifier.member(present.epoch));
         let is_late = |stream: &Rc<LiveStream>| {
             matches!(stream.step(Input::Policy(present, &join)), Output::Late)
@@ -186,17 +186,17 @@ fn expire(late: &mut VecDeque<Weak<LiveStream>>, pause: Duration) -> Instant {
 
 impl Subject {
     /// Whether a policy shows only a part of it.
-    pub(crate) fn is_limited(&self, by: &InForce) -> bool {
+    pub(crate) fn is_limited(&self, by: &ActivePolicy) -> bool {
         self.is_narrowed && by.sharding.scope(&self.resource).is_some()
     }
 }
 
 impl Sight for Subject {
-    type Policy = Arc<InForce>;
+    type Policy = Arc<ActivePolicy>;
     /// The watch's member of a change. `None` if it came too late to be waited for.
     type Member = Option<Member>;
 
-    fn difference(&self, old: &Arc<InForce>, new: &Arc<InForce>) -> Difference {
+    fn difference(&self, old: &Arc<ActivePolicy>, new: &Arc<ActivePolicy>) -> Difference {
         let (before, after) = (&old.sharding, &new.sharding);
         match () {
             () if old.epoch == new.epoch => Difference::None,
@@ -233,7 +233,7 @@ impl LiveStream {
     }
 
     /// Brings the watch over if the policy has changed before its first bytes arrived.
-    pub(crate) fn catch_up(&self, present: &Arc<InForce>) {
+    pub(crate) fn catch_up(&self, present: &Arc<ActivePolicy>) {
         if let Output::Late = self.step(Input::Policy(present, &|| None)) {
             self.step(Input::Expire);
         }
@@ -245,7 +245,7 @@ impl LiveStream {
     }
 
     /// The policy whose scope this watch shows.
-    pub(crate) fn in_force(&self) -> Arc<InForce> {
+    pub(crate) fn active(&self) -> Arc<ActivePolicy> {
         Arc::clone(&self.machine.borrow().shown)
     }
 

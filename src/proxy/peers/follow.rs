@@ -16,7 +16,7 @@ use super::{
 };
 use ctrlmesh_base::cluster::{OwnAccess, Reflector, Update, describe};
 use ctrlmesh_net::{clock::reached, identity::PodIdentity};
-use ctrlmesh_policy::Siblings;
+use ctrlmesh_policy::ControllerShards;
 
 /// Most pods that are known: each takes a kibibyte or two.
 const MOST_PODS: usize = 10_000;
@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_millis(100);
 /// The source of the right to list and watch pods.
 const REMEDY: &str = " (Role ctrlmesh-proxy, which `ctrlmesh inject` prints)";
 
-type Pods = Reflector<PodFacts, PodFacts>;
+type FollowedPods = Reflector<PodFacts, PodFacts>;
 
 /// Keeps the table of `peers` up to date, for as long as it is polled and there may be siblings.
 /// Pods are watched while the controller has a webhook: then there are siblings. `own` is this pod,
@@ -36,10 +36,10 @@ pub(crate) async fn follow(
     peers: Arc<Peers>,
     access: OwnAccess,
     own: PodIdentity,
-    siblings: watch::Receiver<Option<Arc<Siblings>>>,
+    siblings: watch::Receiver<Option<Arc<ControllerShards>>>,
 ) {
     let rested = Instant::now();
-    let mut follower = Follower { peers, access, own, siblings, pods: None, due: None, rested };
+    let mut follower = PeerFollower { peers, access, own, siblings, pods: None, due: None, rested };
     follower.take_siblings();
     loop {
         tokio::select! {
@@ -53,20 +53,20 @@ pub(crate) async fn follow(
     }
 }
 
-struct Follower {
+struct PeerFollower {
     peers: Arc<Peers>,
     access: OwnAccess,
     own: PodIdentity,
-    siblings: watch::Receiver<Option<Arc<Siblings>>>,
+    siblings: watch::Receiver<Option<Arc<ControllerShards>>>,
     /// The watch, open while there are siblings.
-    pods: Option<Pods>,
+    pods: Option<FollowedPods>,
     /// The time to make a table, if anything has changed.
     due: Option<Instant>,
     /// The earliest such time.
     rested: Instant,
 }
 
-impl Follower {
+impl PeerFollower {
     fn take_siblings(&mut self) {
         let has_some = self.siblings.borrow_and_update().is_some();
         match (has_some, &self.pods) {
@@ -119,7 +119,7 @@ impl Follower {
     }
 }
 
-fn watch_pods(access: OwnAccess, namespace: String) -> Pods {
+fn watch_pods(access: OwnAccess, namespace: String) -> FollowedPods {
     let watch = move |client: Client| {
         let config = Config::default().page_size(PAGE);
         let events = watcher(Api::<WatchedPod>::namespaced(client, &namespace), config);
@@ -141,7 +141,7 @@ fn of_peers(event: Event<WatchedPod>) -> Option<Event<PodFacts>> {
     })
 }
 
-async fn next(pods: &mut Option<Pods>) -> Update {
+async fn next(pods: &mut Option<FollowedPods>) -> Update {
     match pods {
         Some(pods) => pods.next().await,
         None => pending().await,

@@ -26,7 +26,7 @@ pub(crate) struct Peers {
 
 /// The search of one review for a pod of a shard that takes it.
 #[derive(Debug)]
-pub(crate) struct Search<'a> {
+pub(crate) struct PeerPicker<'a> {
     peers: &'a Peers,
     shard: &'a str,
     was_ready: Option<Instant>,
@@ -34,7 +34,7 @@ pub(crate) struct Search<'a> {
     until: Instant,
 }
 
-impl<'a> Search<'a> {
+impl<'a> PeerPicker<'a> {
     /// A search that begins now, of a review that may wait for so long. `was_ready` is the time at which
     /// a pod was usable that is not in the table: this one.
     pub(crate) fn new(
@@ -94,7 +94,7 @@ impl Peers {
         self.changed.subscribe()
     }
 
-    /// The reason why the table may be wrong. `None` if it is up to date, or nobody needs it.
+    /// The reason why the table may be wrong. `None` if it is up to date, or no one needs it.
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem.borrow().clone()
     }

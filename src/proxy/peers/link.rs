@@ -38,7 +38,7 @@ pub(super) struct Session {
 }
 
 /// A place for one request on a connection to the peer.
-pub(crate) struct Line(InUse);
+pub(crate) struct PooledConnection(InUse);
 
 /// The body of a peer's response. Dropping it before its end cancels the request.
 pub(crate) struct PeerBody {
@@ -63,9 +63,9 @@ impl Session {
     }
 
     /// Waits for a place. Gives the choice back if the connection takes no further requests.
-    pub(super) async fn line(self: Rc<Self>, chosen: Chosen) -> Result<Line, Chosen> {
+    pub(super) async fn line(self: Rc<Self>, chosen: Chosen) -> Result<PooledConnection, Chosen> {
         match Arc::clone(&self.slots).acquire_owned().await {
-            Ok(slot) => Ok(Line(InUse { session: self, _chosen: chosen, _slot: slot })),
+            Ok(slot) => Ok(PooledConnection(InUse { session: self, _chosen: chosen, _slot: slot })),
             Err(_closed) => Err(chosen),
         }
     }
@@ -103,7 +103,7 @@ impl Session {
     }
 }
 
-impl Line {
+impl PooledConnection {
     /// Sends a request; the future waits for the head of the response. Dropping it cancels the
     /// request.
     pub(crate) fn send<B>(

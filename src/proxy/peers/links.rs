@@ -15,7 +15,7 @@ use super::{
     dial::{Dialled, dial},
     failed::Reason,
     known::Peers,
-    link::{Line, Session},
+    link::{PooledConnection, Session},
     table::{Chosen, Peer},
 };
 use ctrlmesh_net::peer::PeerTls;
@@ -28,7 +28,7 @@ const MOST_IDLE: usize = 64;
 /// A connection ends when it was not used for a while, when the peer ends it, when the pod is no longer
 /// usable, and when the mesh's roots no longer vouch for it; requests that are under way then are
 /// finished.
-pub(crate) struct Links {
+pub(crate) struct PeerPool {
     peers: Arc<Peers>,
     tls: Arc<PeerTls>,
     all: RefCell<HashMap<*const Peer, Rc<Link>>>,
@@ -37,15 +37,15 @@ pub(crate) struct Links {
 
 /// A connection that is dialled, or takes requests, or is over.
 struct Link {
-    state: watch::Receiver<State>,
-    /// The request to end when nobody uses it.
+    state: watch::Receiver<PoolState>,
+    /// The request to end when no one uses it.
     end: Rc<Notify>,
     /// Keeps the address of the peer, which is the key, from being used again.
     _peer: Arc<Peer>,
 }
 
 #[derive(Clone)]
-enum State {
+enum PoolState {
     Dialled,
     Open(Rc<Session>),
     Over(Reason),
@@ -57,7 +57,7 @@ struct Running {
     panics: u64,
 }
 
-impl Links {
+impl PeerPool {
     /// No connections yet.
     pub(crate) fn new(peers: Arc<Peers>, tls: Arc<PeerTls>) -> Self {
         Self { peers, tls, all: RefCell::default(), running: RefCell::default() }
@@ -65,7 +65,11 @@ impl Links {
 
     /// A place for one request on the connection to the chosen pod, which is dialled if there is
     /// none. Fails, with nothing sent, if there is none before `until`.
-    pub(crate) async fn line(&self, chosen: Chosen, until: Instant) -> Result<Line, Reason> {
+    pub(crate) async fn line(
+        &self,
+        chosen: Chosen,
+        until: Instant,
+    ) -> Result<PooledConnection, Reason> {
         let ready = async {
             let mut chosen = chosen;
             // The first may be one that the peer has just ended.
@@ -126,7 +130,7 @@ impl Links {
     }
 
     fn start(&self, peer: &Arc<Peer>) -> Link {
-        let (tell, state) = watch::channel(State::Dialled);
+        let (tell, state) = watch::channel(PoolState::Dialled);
         let end = Rc::<Notify>::default();
         let (peers, tls) = (Arc::clone(&self.peers), Arc::clone(&self.tls));
         let task = run(peers, tls, Arc::clone(peer), tell, Rc::clone(&end));
@@ -134,8 +138,8 @@ impl Links {
         Link { state, end, _peer: Arc::clone(peer) }
     }
 
-    /// Forgets the connections that are over, and ends the one that was not used for the longest
-    /// time if there are too many of them.
+    /// Forgets the connections that are over. If too many are idle, it ends the one that has been idle for the
+    /// longest time.
     fn make_room(&self) {
         let mut all = self.all.borrow_mut();
         all.retain(|_, link| !link.is_over());
@@ -152,22 +156,22 @@ impl Link {
     /// Waits until it takes requests.
     async fn open(&self) -> Result<Rc<Session>, Reason> {
         let mut state = self.state.clone();
-        let dialled = state.wait_for(|state| !matches!(state, State::Dialled)).await;
+        let dialled = state.wait_for(|state| !matches!(state, PoolState::Dialled)).await;
         match dialled.map(|state| state.clone()) {
-            Ok(State::Open(session)) => Ok(session),
-            Ok(State::Over(reason)) => Err(reason),
-            Ok(State::Dialled) | Err(_) => Err(Reason::Lost),
+            Ok(PoolState::Open(session)) => Ok(session),
+            Ok(PoolState::Over(reason)) => Err(reason),
+            Ok(PoolState::Dialled) | Err(_) => Err(Reason::Lost),
         }
     }
 
     fn is_over(&self) -> bool {
-        self.state.has_changed().is_err() || matches!(*self.state.borrow(), State::Over(_))
+        self.state.has_changed().is_err() || matches!(*self.state.borrow(), PoolState::Over(_))
     }
 
     fn idle_since(&self) -> Option<Instant> {
         match &*self.state.borrow() {
-            State::Open(session) => session.idle_since(),
-            State::Dialled | State::Over(_) => None,
+            PoolState::Open(session) => session.idle_since(),
+            PoolState::Dialled | PoolState::Over(_) => None,
         }
     }
 }
@@ -187,7 +191,7 @@ async fn run(
     peers: Arc<Peers>,
     tls: Arc<PeerTls>,
     peer: Arc<Peer>,
-    state: watch::Sender<State>,
+    state: watch::Sender<PoolState>,
     end: Rc<Notify>,
 ) {
     let dialled = dial(&peer, &tls).await;
@@ -196,13 +200,13 @@ async fn run(
         Ok(dialled) => dialled,
         Err(reason) => {
             tracing::debug!(peer = %peer.identity, %reason, "no connection to a peer");
-            state.send_replace(State::Over(reason));
+            state.send_replace(PoolState::Over(reason));
             return;
         }
     };
     let session = Rc::new(Session::new(sender, connection.stream_limit()));
     let over = session.over();
-    state.send_replace(State::Open(Rc::clone(&session)));
+    state.send_replace(PoolState::Open(Rc::clone(&session)));
     let wanted = async {
         tokio::select! {
             () = over => {}
@@ -214,7 +218,7 @@ async fn run(
         // Who waits for a place looks for another connection; without senders this one ends when
         // its last response has.
         session.close();
-        state.send_replace(State::Over(Reason::Lost));
+        state.send_replace(PoolState::Over(Reason::Lost));
         drop(session);
     };
     join(connection.run(), wanted).await;

@@ -18,9 +18,9 @@ mod table;
 pub(crate) use self::{
     failed::{Failed, Reason},
     follow::follow,
-    known::{Peers, Search},
+    known::{PeerPicker, Peers},
     link::PeerBody,
-    links::Links,
+    links::PeerPool,
     table::Peer,
 };
 

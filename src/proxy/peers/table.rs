@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::facts::PodFacts;
 use ctrlmesh_net::identity::PodIdentity;
-use ctrlmesh_policy::Siblings;
+use ctrlmesh_policy::ControllerShards;
 
 /// The time for which a pod that could not be reached comes after all others: it has the fewest
 /// open reviews, and would be chosen first.
@@ -48,12 +48,12 @@ pub(crate) struct Peer {
     pub(crate) shard: Box<str>,
     /// The addresses of its webhook, the preferred one first.
     pub(crate) addrs: Vec<SocketAddr>,
-    state: Arc<State>,
+    state: Arc<TableState>,
 }
 
 /// The state of a pod over all tables.
 #[derive(Debug, Default)]
-struct State {
+struct TableState {
     open: AtomicUsize,
     failed: Mutex<Option<Instant>>,
 }
@@ -95,7 +95,7 @@ impl Table {
     /// The table after this one: of the pods of `siblings` at the time `now`, without `own`.
     pub(super) fn next<'p>(
         &self,
-        siblings: &Siblings,
+        siblings: &ControllerShards,
         pods: impl IntoIterator<Item = &'p PodFacts>,
         own: &PodIdentity,
         now: Instant,

@@ -19,12 +19,12 @@ const MAX_RESOURCES: usize = 1024;
 /// The positions of every resource that clients were shown.
 #[derive(Debug)]
 pub(crate) struct Positions {
-    known: RwLock<Known>,
+    known: RwLock<KnownPositions>,
     beyond: Arc<Position>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownPositions {
     by_resource: HashMap<GroupResource, Arc<Position>>,
     /// The past, for resources that are not in `by_resource`.
     past: Past,
@@ -45,7 +45,7 @@ impl Positions {
             true => Position::inherited(highest, false),
             false => Position::default(),
         };
-        let known = Known {
+        let known = KnownPositions {
             by_resource: HashMap::new(),
             former: past.former.clone(),
             past,
@@ -73,8 +73,8 @@ impl Positions {
         }
     }
 
-    /// The position of `resource`, kept from now on, for a request that `sharding` decided in
-    /// `epoch` and that is about to show something of it.
+    /// The position of `resource`, which is kept from now on. It is for a request that `sharding` decided in
+    /// `epoch` and that is about to show something of the resource.
     pub(crate) fn keep(
         &self,
         resource: &GroupResource,
@@ -142,8 +142,8 @@ impl Positions {
         known.former.has(resource, &known.present)
     }
 
-    /// The shardings of before under which a client may hold the position `at` of a resource, each with
-    /// another scope of it, and other than `to`. `None` if one of them is not known.
+    /// The former shardings under which a client may hold the position `at` of a resource. Each has another scope
+    /// of the resource, and none has that of `to`. `None` if one of them is not known.
     pub(crate) fn former(
         &self,
         resource: &GroupResource,
@@ -151,7 +151,7 @@ impl Positions {
         at: u64,
         to: &Sharding,
     ) -> Option<Vec<Arc<Sharding>>> {
-        // The others share a position, whose marks are nobody's.
+        // The others share a position, whose marks are no one's.
         let is_own = !std::ptr::eq(position, &*self.beyond);
         let known = self.known.read();
         is_own.then(|| known.former.of(resource, at, position.late(), to)).flatten()
@@ -188,7 +188,7 @@ fn raise(former: &mut Former, positions: &HashMap<GroupResource, Arc<Position>>)
     positions.iter().for_each(|(resource, position)| former.raise(resource, position.late()));
 }
 
-impl Known {
+impl KnownPositions {
     fn raise_marks(&mut self) {
         raise(&mut self.former, &self.by_resource);
     }

@@ -67,7 +67,7 @@ impl Former {
         former
     }
 
-    /// Shardings that nobody knows, under which any position may have been shown.
+    /// Shardings that no one knows, under which any position may have been shown.
     pub(crate) fn unknown() -> Self {
         Self::new([], Shown::anything())
     }
@@ -124,8 +124,8 @@ impl Former {
         self.all.iter().any(|former| former.sharding.limits_otherwise(present, resource))
     }
 
-    /// The shardings under which a client may hold the position `at` of a resource, each with another
-    /// scope of it, and other than `to`. `None` if one of them is not known.
+    /// The shardings under which a client may hold the position `at` of a resource. Each has another scope of the
+    /// resource, and none has that of `to`. `None` if one of them is not known.
     pub(super) fn of(
         &self,
         resource: &GroupResource,

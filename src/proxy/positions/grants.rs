@@ -13,14 +13,14 @@ use ctrlmesh_policy::Epoch;
 /// or below the floor. A collection is a path with its selectors, or a continue token, as a hash.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    collections: HashMap<u64, Clients>,
+    collections: HashMap<u64, GrantedClients>,
     /// Whether collections were forgotten: those that are not known may have a client.
     has_forgotten: bool,
 }
 
 /// The clients of one connection that hold a position of one collection: as many as there may be.
 #[derive(Debug)]
-struct Clients {
+struct GrantedClients {
     /// The epoch of the last list.
     epoch: Epoch,
     /// The position of the last list. `None` while a client of an older scope may hold it too.
@@ -90,13 +90,18 @@ impl Grants {
     }
 
     /// The clients of a collection, as of now.
-    fn clients(&mut self, collection: u64, epoch: Epoch, position: &Position) -> &mut Clients {
+    fn clients(
+        &mut self,
+        collection: u64,
+        epoch: Epoch,
+        position: &Position,
+    ) -> &mut GrantedClients {
         if self.collections.len() >= Self::MAX && !self.collections.contains_key(&collection) {
             self.collections.clear();
             self.has_forgotten = true;
         }
         let former = u32::from(self.has_forgotten);
-        let clients = self.collections.entry(collection).or_insert(Clients {
+        let clients = self.collections.entry(collection).or_insert(GrantedClients {
             epoch,
             given: None,
             present: 0,
@@ -112,7 +117,7 @@ impl Grants {
     }
 }
 
-impl Clients {
+impl GrantedClients {
     fn leave(&mut self) {
         let of = if self.former > 0 { &mut self.former } else { &mut self.present };
         *of = of.saturating_sub(1);

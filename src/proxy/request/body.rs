@@ -105,7 +105,7 @@ mod tests {
 
     const LIMIT: usize = 3 << 20;
 
-    /// A room, and what is taken of it.
+    /// A room, and the gauge of its taken bytes.
     fn room() -> (Arc<Room>, Gauge) {
         let taken = Gauge::default();
         (Room::new(16 << 20, &taken), taken)

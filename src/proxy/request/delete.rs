@@ -19,11 +19,11 @@ use super::{
     body::WholeBody,
 };
 use crate::{
-    feed::InForce,
     outcome::Why,
+    policy_store::ActivePolicy,
     shared::Pair,
     upstream::{
-        self, ClientBody, METADATA, NoAnswer, OnBehalf, Served, UpstreamBody, discovery_path,
+        self, ClientBody, ClientContext, METADATA, NoAnswer, Served, UpstreamBody, discovery_path,
     },
 };
 use ctrlmesh_policy::{Filter, GroupResource, Refusal, Refused};
@@ -72,7 +72,7 @@ pub(super) async fn judged(
     request: Request<ClientBody>,
     resource: &Resource<'_>,
     filter: &Filter,
-    in_force: &InForce,
+    active: &ActivePolicy,
 ) -> Result<Answer, Stop> {
     let (head, body) = request.into_parts();
     let query = Query::parse(head.uri.query());
@@ -82,7 +82,7 @@ pub(super) async fn judged(
     let options = options.map_err(Refused::from)?;
     let path = head.uri.path().trim_end_matches('/');
     let list = ListOptions::read(query);
-    let sweep = Sweep { pair, head: &head, path, query, list, options, resource, filter, in_force };
+    let sweep = Sweep { pair, head: &head, path, query, list, options, resource, filter, active };
     sweep.is_served().await?;
     sweep.delete_all().await
 }
@@ -111,7 +111,7 @@ struct Sweep<'a> {
     resource: &'a Resource<'a>,
     filter: &'a Filter,
     /// The sharding of the decision.
-    in_force: &'a InForce,
+    active: &'a ActivePolicy,
 }
 
 impl Sweep<'_> {
@@ -225,12 +225,12 @@ impl Sweep<'_> {
 
     /// Fails if the scope has changed: objects handed over meanwhile are not ours to delete.
     fn is_up_to_date(&self) -> Result<(), Stop> {
-        let Self { resource, in_force, .. } = self;
+        let Self { resource, active, .. } = self;
         let resource = GroupResource::of(resource);
-        let present = self.pair.worker.shared.feed.in_force();
+        let present = self.pair.worker.shared.policy_store.active();
         let is_same = present.is_some_and(|present| {
-            present.epoch == in_force.epoch
-                || !present.sharding.limits_otherwise(&in_force.sharding, &resource)
+            present.epoch == active.epoch
+                || !present.sharding.limits_otherwise(&active.sharding, &resource)
         });
         if is_same {
             return Ok(());
@@ -240,8 +240,7 @@ impl Sweep<'_> {
         Err(Refusal::ScopeChanged.because(why).into())
     }
 
-    /// The number of objects to delete, or `None` if the client gave none, or one that the API
-    /// server has to refuse.
+    /// The number of objects to delete. `None` if the client gave none, or one that the API server has to refuse.
     fn limit(&self) -> Option<usize> {
         let limit = self.list.limit.as_ref()?.as_ref().ok()?;
         usize::try_from(*limit).ok().filter(|limit| *limit > 0)
@@ -342,7 +341,7 @@ impl Sweep<'_> {
         accept: HeaderValue,
         json: Option<Bytes>,
     ) -> Result<Response<UpstreamBody>, Stop> {
-        let own = OnBehalf { uri: &self.head.uri, headers: &self.head.headers };
+        let own = ClientContext { uri: &self.head.uri, headers: &self.head.headers };
         let request = own
             .request(&self.pair.upstream, method, target, Some(accept), json)
             .map_err(bad_target)?;

@@ -1,13 +1,13 @@
 //! What a request shows of the elections of the pod's controller.
 //!
-//! Hides which requests are about a lock, and which other writes may be one's. Does not know what is
-//! made of it.
+//! Hides which requests are about a lock, and which other writes may be those of a lock. Does not know how the
+//! result is used.
 
 use std::{cell::Cell, rc::Rc};
 
 use http::{Request, StatusCode};
 
-use crate::{feed::Elections, upstream::ClientBody};
+use crate::{policy_store::Elections, upstream::ClientBody};
 use ctrlmesh_api::lease::PodLease;
 use ctrlmesh_policy::{LockName, Locks, Sharding};
 use ctrlmesh_wire::{RequestInfo, Verb, request::Resource};

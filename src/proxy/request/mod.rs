@@ -3,6 +3,7 @@
 mod answer;
 mod authority;
 mod body;
+mod decision;
 mod delete;
 mod election;
 mod fence;
@@ -21,25 +22,25 @@ use tokio::sync::oneshot;
 use self::{
     answer::{Answer, Follow, Stop, bad_target, body_kind},
     body::WholeBody,
+    decision::{Decision, decide, no_policy},
     election::Election,
     follow::follow,
     upgrade::websocket,
 };
 use super::{
     collection::Collection,
-    feed::{InForce, UnderWay},
     metrics::Leg,
-    outcome::{Access, Decided, Ended},
+    outcome::{Decided, Ended, RequestRecord},
+    policy_store::InFlightGuard,
     shared::Pair,
     streams::{Backing, ListBody, ReplyBody, WatchBody, refuse},
     upstream::{
-        Broken, ClientBody, Kept, OnBehalf, RequestBody, UpstreamBody, settled_action,
+        Broken, ClientBody, ClientContext, RequestBody, SavedRequest, UpstreamBody,
         strip_hop_by_hop, understood, with_target,
     },
 };
 use ctrlmesh_policy::{
-    GroupResource, Locks, Pushed, Refusal, Refused, RequestAction, Restriction, Sharding, Verdict,
-    Write,
+    GroupResource, Pushed, Refusal, Refused, RequestAction, Restriction, Verdict, Write,
 };
 use ctrlmesh_wire::{RequestInfo, Verb, name};
 
@@ -48,7 +49,7 @@ pub(super) async fn serve(
     pair: Rc<Pair>,
     mut request: Request<ClientBody>,
 ) -> Result<Response<ReplyBody>, Broken> {
-    let mut access = Access::begin(&pair.worker.requests, Leg::OUTBOUND, pair.id);
+    let mut access = RequestRecord::begin(&pair.worker.requests, Leg::OUTBOUND, pair.id);
     let accept = request.headers().get(header::ACCEPT).cloned();
     let offered = match websocket::offered(&mut request, &mut access) {
         Ok(offered) => offered,
@@ -85,12 +86,12 @@ fn is_end_known(answered: &Result<Answer, Stop>) -> bool {
     }
 }
 
-/// Answers one request: begins it under the policy in force.
+/// Answers one request: decides about it, and begins it under the policy in force.
 async fn answer(
     pair: &Rc<Pair>,
     mut request: Request<ClientBody>,
-    access: &mut Access,
-    under_way: &mut Option<Arc<UnderWay>>,
+    access: &mut RequestRecord,
+    under_way: &mut Option<Arc<InFlightGuard>>,
 ) -> Result<Answer, Stop> {
     if pair.upstream.is_h2() {
         authority::complete(&mut request, &pair.upstream.name)?;
@@ -99,28 +100,31 @@ async fn answer(
     let info = RequestInfo::parse(request.method(), uri.path(), uri.query())
         .map_err(|error| Refusal::BadRequestLine.because(error))?;
     access.is_about(&info);
-    let controller = pair.worker.shared.feed.controller();
+    let controller = pair.worker.shared.policy_store.controller();
     controller.observed.note(&pair.worker.known_requests, &info);
+    let own = ClientContext { uri: &uri, headers: request.headers() };
+    let decision = decide(pair, &info, own).await;
     let _place = request.body_mut().take_room(&pair.worker.shared.uploads)?;
-    let Some((in_force, verdict)) = begin(pair, &info, under_way)? else {
+    let own = ClientContext { uri: &uri, headers: request.headers() };
+    let Some((decision, verdict)) = begin(pair, &info, own, decision, under_way).await? else {
         return pass(pair, request).await;
     };
-    access.epoch = in_force.epoch;
-    if !may_be_lock(&in_force.sharding, &info) {
-        fence::settle(pair, &info, &in_force, verdict)?;
+    access.epoch = decision.active.epoch;
+    if !decision.may_be_lock(&info) {
+        fence::settle(pair, &info, &decision, verdict)?;
     }
-    if under_way.is_none() && is_apart(&info, &in_force.sharding) {
-        // It may last for hours, as what is sent to a pod: no move waits for it.
-        drop(in_force);
+    if under_way.is_none() && decision.is_apart(&info) {
+        // It may last for hours, like a request that is sent to a pod: no move waits for it.
+        drop(decision);
         return pass(pair, request).await;
     }
     match under_way.as_ref().filter(|begun| !begun.is_read()) {
         Some(write) => {
             request.extensions_mut().insert(Arc::clone(write));
-            let answering = answer_about(pair, request, &info, &uri, &in_force, access);
+            let answering = answer_about(pair, request, &info, &uri, &decision, access);
             Box::pin(in_turn(answering, write)).await
         }
-        None => answer_about(pair, request, &info, &uri, &in_force, access).await,
+        None => answer_about(pair, request, &info, &uri, &decision, access).await,
     }
 }
 
@@ -128,7 +132,7 @@ async fn answer(
 /// moves: another shard waits for its end.
 async fn in_turn(
     answering: impl Future<Output = Result<Answer, Stop>>,
-    write: &UnderWay,
+    write: &InFlightGuard,
 ) -> Result<Answer, Stop> {
     tokio::select! {
         answered = answering => answered,
@@ -146,13 +150,13 @@ async fn answer_about(
     mut request: Request<ClientBody>,
     info: &RequestInfo<'_>,
     uri: &Uri,
-    in_force: &Arc<InForce>,
-    access: &mut Access,
+    decision: &Decision,
+    access: &mut RequestRecord,
 ) -> Result<Answer, Stop> {
-    let elections = &pair.worker.shared.feed.controller().elections;
+    let elections = &pair.worker.shared.policy_store.controller().elections;
     elections.begin();
-    let election = Election::of(info, &in_force.sharding, &mut request);
-    let answered = by_its_way(pair, request, info, uri, in_force, access).await;
+    let election = Election::of(info, &decision.active.sharding, &mut request);
+    let answered = act(pair, request, info, uri, decision, access).await;
     if let (Some(election), Some(code)) = (election, code(&answered)) {
         election.answered(elections, code);
     }
@@ -168,28 +172,27 @@ fn code(answered: &Result<Answer, Stop>) -> Option<StatusCode> {
     }
 }
 
-/// Answers one request by its way. Futures that most requests do not need are boxed: that of each
+/// Answers one request as was decided. Futures that most requests do not need are boxed: that of each
 /// is copied when its task starts.
-async fn by_its_way(
+async fn act(
     pair: &Rc<Pair>,
     mut request: Request<ClientBody>,
     info: &RequestInfo<'_>,
     uri: &Uri,
-    in_force: &Arc<InForce>,
-    access: &mut Access,
+    decision: &Decision,
+    access: &mut RequestRecord,
 ) -> Result<Answer, Stop> {
-    let own = OnBehalf { uri, headers: request.headers() };
-    let action = settled_action(&pair.upstream, &in_force.sharding, info, own).await;
-    let action = action.unwrap_or_else(|unknown| unknown);
+    let Decision { active, action } = decision;
     if matches!(action, RequestAction::Watch(_)) {
-        Box::pin(related::look(pair, info, &action, own, in_force)).await;
+        let own = ClientContext { uri, headers: request.headers() };
+        Box::pin(related::look(pair, info, action, own, active)).await;
     }
-    let mut rewrite = in_force.sharding.rewrite(&action, info)?;
+    let mut rewrite = active.sharding.rewrite(action, info)?;
     if action.restriction().is_some() {
         access.is_of(request.headers());
     }
-    let mut collection = collection(pair, info, &action, in_force, uri, &mut request)?;
-    let own = OnBehalf { uri, headers: request.headers() };
+    let mut collection = collection(pair, info, decision, uri, &mut request)?;
+    let own = ClientContext { uri, headers: request.headers() };
     let mut returned = None;
     if let Some(collection) = &mut collection {
         let may_resume = collection.may_resume(&mut pair.grants.borrow_mut());
@@ -208,21 +211,21 @@ async fn by_its_way(
         pair.worker.shared.metrics.count_pushdown(how);
     }
     let target = rewrite.target(info);
-    access.decided = decided(&action, target.is_some());
+    access.decided = decided(action, target.is_some());
     if let Some(target) = target {
         *request.uri_mut() = with_target(uri.clone(), &target).map_err(bad_target)?;
     }
-    match (&action, info.resource()) {
+    match (action, info.resource()) {
         (RequestAction::DeleteCollection(Restriction { filter: share, .. }), Some(resource))
             if share.is_each() =>
         {
-            Box::pin(delete::judged(pair, request, resource, share, in_force)).await
+            Box::pin(delete::judged(pair, request, resource, share, active)).await
         }
-        (RequestAction::Write(Write { lock: Some(place) }), _) if place.is_in_body() => {
-            Box::pin(send_renamed(pair, request, info, in_force, access)).await
+        (RequestAction::Write(Write { lock: Some(place), .. }), _) if place.is_in_body() => {
+            Box::pin(send_renamed(pair, request, info, decision, access)).await
         }
-        (RequestAction::Write(_), _) if fence::needs_a_name(pair, info, in_force) => {
-            Box::pin(send_named(pair, request, info, in_force)).await
+        (RequestAction::Write(_), _) if fence::needs_a_name(pair, info, decision) => {
+            Box::pin(send_named(pair, request, info, decision)).await
         }
         (RequestAction::List(_) | RequestAction::Watch(_), resource) => {
             let answer = pass(pair, request).await?;
@@ -231,7 +234,7 @@ async fn by_its_way(
             if let (Some(resource), true) = (resource, has_pushed && is_refused) {
                 pair.upstream.understood.forget(&GroupResource::of(resource));
             }
-            Box::pin(follow(pair, answer, &action, collection, returned)).await
+            Box::pin(follow(pair, answer, action, collection, returned)).await
         }
         _ => pass(pair, request).await,
     }
@@ -241,12 +244,11 @@ async fn by_its_way(
 fn collection(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    action: &RequestAction,
-    in_force: &Arc<InForce>,
+    decision: &Decision,
     uri: &Uri,
     request: &mut Request<ClientBody>,
 ) -> Result<Option<Collection>, Stop> {
-    let (restriction, asked) = match action {
+    let (restriction, asked) = match &decision.action {
         RequestAction::List(restriction) => (restriction, None),
         RequestAction::Watch(restriction) => (restriction, watch(uri, request.headers_mut())),
         // An upgrade would show more than a head.
@@ -259,28 +261,34 @@ fn collection(
     let Some(resource) = info.resource() else { return Ok(None) };
     let positions = pair.upstream.server.positions.get().ok_or_else(no_policy)?;
     let position = positions.of(&GroupResource::of(resource));
-    let mut collection = Collection::new(info, restriction, position, in_force);
-    pair.worker.shared.feed.has_asked(Some(collection.key));
+    let mut collection = Collection::new(info, restriction, position, &decision.active);
+    pair.worker.shared.policy_store.has_asked(Some(collection.key));
     collection.asked = asked;
     Ok(Some(collection))
 }
 
-/// Begins the request under the policy in force, and judges it. Discovery, health and version need no
-/// policy; everything else does.
-fn begin(
+/// Begins the request under the policy in force, and judges it: another policy than that of the decision makes
+/// another decision. Discovery, health and version need no policy; everything else does.
+async fn begin(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    under_way: &mut Option<Arc<UnderWay>>,
-) -> Result<Option<(Arc<InForce>, Verdict)>, Stop> {
+    own: ClientContext<'_>,
+    decision: Option<Decision>,
+    under_way: &mut Option<Arc<InFlightGuard>>,
+) -> Result<Option<(Decision, Verdict)>, Stop> {
     if info.resource().is_none() {
-        return Ok(pair.worker.shared.feed.in_force().map(|in_force| (in_force, Verdict::Exempt)));
+        return Ok(decision.map(|decision| (decision, Verdict::Exempt)));
     }
     let is_read = info.method == Method::GET || info.method == Method::HEAD;
-    let begun = pair.worker.shared.feed.begin_request(is_read);
-    let (in_force, begun) = begun.ok_or_else(no_policy)?;
+    let begun = pair.worker.shared.policy_store.begin_request(is_read);
+    let (active, begun) = begun.ok_or_else(no_policy)?;
+    let decision = match decision {
+        Some(decision) if Arc::ptr_eq(&decision.active, &active) => decision,
+        _ => Box::pin(Decision::under(active, pair, info, own)).await,
+    };
     let (verdict, is_waited_for) = match is_read {
         true => (Verdict::Exempt, true),
-        false => fence::judge(pair, info, &in_force),
+        false => fence::judge(pair, info, &decision),
     };
     if info.verb != Verb::Watch && is_waited_for {
         *under_way = Some(Arc::new(begun));
@@ -288,22 +296,7 @@ fn begin(
         // A watch ends when it likes, and is brought over; other writes are of no shard.
         begun.end();
     }
-    Ok(Some((in_force, verdict)))
-}
-
-/// Whether a request is a write that passes as it is, and shows nothing of elections.
-fn is_apart(info: &RequestInfo<'_>, sharding: &Sharding) -> bool {
-    let is_kind = info.resource().is_some_and(|of| Locks::is_kind(&of.group, &of.resource));
-    !is_kind && sharding.action(info) == RequestAction::Write(Write::default())
-}
-
-/// Whether the body of a write, and not its line, may name a lock: the shard has its own.
-fn may_be_lock(sharding: &Sharding, info: &RequestInfo<'_>) -> bool {
-    info.verb == Verb::Create && sharding.locks().find(info).is_some()
-}
-
-fn no_policy() -> Stop {
-    Refusal::NoPolicy.because("there is no policy for this pod yet").into()
+    Ok(Some((decision, verdict)))
 }
 
 fn decided(action: &RequestAction, is_rewritten: bool) -> Decided {
@@ -316,10 +309,10 @@ fn decided(action: &RequestAction, is_rewritten: bool) -> Decided {
 
 /// The request of a watch, or `None` if it is too long to be kept. Its events are read one by one,
 /// so they must not be compressed.
-fn watch(uri: &Uri, headers: &mut HeaderMap) -> Option<Kept> {
+fn watch(uri: &Uri, headers: &mut HeaderMap) -> Option<SavedRequest> {
     ignore_upgrade(headers);
     headers.remove(header::ACCEPT_ENCODING);
-    Kept::of(uri, headers)
+    SavedRequest::of(uri, headers)
 }
 
 /// Answers in HTTP whatever protocol the client offers, as RFC 9110 section 7.8 allows: clients that
@@ -334,7 +327,7 @@ async fn send(
     pair: &Rc<Pair>,
     mut request: Request<RequestBody>,
 ) -> Result<Response<UpstreamBody>, Broken> {
-    let Some(write) = request.extensions_mut().remove::<Arc<UnderWay>>() else {
+    let Some(write) = request.extensions_mut().remove::<Arc<InFlightGuard>>() else {
         return pair.upstream.send(request).await;
     };
     let (mut answer, answered) = oneshot::channel();
@@ -350,7 +343,7 @@ async fn send(
         {
             write.end();
         }
-        // Nobody may be there to take it.
+        // No one may be there to take it.
         if let Some(reply) = reply {
             drop(answer.send(reply));
         }
@@ -382,10 +375,10 @@ async fn send_renamed(
     pair: &Rc<Pair>,
     request: Request<ClientBody>,
     info: &RequestInfo<'_>,
-    in_force: &InForce,
-    access: &mut Access,
+    decision: &Decision,
+    access: &mut RequestRecord,
 ) -> Result<Answer, Stop> {
-    let sharding = &in_force.sharding;
+    let sharding = &decision.active.sharding;
     let kind = body_kind(request.headers());
     let (mut head, mut body) = read_whole(pair, request).await?;
     // The API server refuses a content type that it has no decoder for.
@@ -394,11 +387,11 @@ async fn send_renamed(
         None => None,
     };
     let is_lock = renamed.as_ref().is_some_and(|renamed| renamed.lock.is_some());
-    if may_be_lock(sharding, info) && !is_lock {
-        fence::settle_later(pair, info, in_force)?;
+    if decision.may_be_lock(info) && !is_lock {
+        fence::settle_later(pair, info, decision)?;
     }
-    if !is_lock && fence::needs_a_name(pair, info, in_force) {
-        fence::settle_name(pair, info, in_force, kind, body.as_ref())?;
+    if !is_lock && fence::needs_a_name(pair, info, decision) {
+        fence::settle_name(pair, info, decision, kind, body.as_ref())?;
     }
     let mut created = None;
     if let Some(renamed) = renamed {
@@ -411,7 +404,11 @@ async fn send_renamed(
     }
     let reply = send_whole(pair, head, body).await?;
     if let Some(lock) = created {
-        pair.worker.shared.feed.controller().elections.answered(&lock, true, reply.status());
+        pair.worker.shared.policy_store.controller().elections.answered(
+            &lock,
+            true,
+            reply.status(),
+        );
     }
     Ok(reply.into())
 }
@@ -421,11 +418,11 @@ async fn send_named(
     pair: &Rc<Pair>,
     request: Request<ClientBody>,
     info: &RequestInfo<'_>,
-    in_force: &InForce,
+    decision: &Decision,
 ) -> Result<Answer, Stop> {
     let kind = body_kind(request.headers());
     let (head, body) = read_whole(pair, request).await?;
-    fence::settle_name(pair, info, in_force, kind, body.as_ref())?;
+    fence::settle_name(pair, info, decision, kind, body.as_ref())?;
     Ok(send_whole(pair, head, body).await?.into())
 }
 
@@ -454,7 +451,7 @@ async fn send_whole(
 }
 
 /// The upstream's response on its way to the client.
-fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: Access) -> Response<ReplyBody> {
+fn deliver(pair: &Rc<Pair>, answer: Answer, mut access: RequestRecord) -> Response<ReplyBody> {
     let Answer { mut reply, follow } = answer;
     access.answered(reply.status());
     let body = match follow {

@@ -15,7 +15,7 @@ use crate::{
     outcome::Why,
     positions::Resume,
     shared::Pair,
-    upstream::{METADATA, OnBehalf, strip_hop_by_hop},
+    upstream::{ClientContext, METADATA, strip_hop_by_hop},
 };
 use ctrlmesh_wire::{RequestInfo, frames::ListItems, media::Encoding};
 
@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(super) async fn settle(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    own: OnBehalf<'_>,
+    own: ClientContext<'_>,
     collection: &mut Collection,
 ) -> Result<(), Stop> {
     if own.is_anonymous() || !collection.has_scope() {
@@ -50,7 +50,7 @@ pub(super) async fn settle(
     if let Some(version) = Some(body).filter(|_| head.status == StatusCode::OK).and_then(version) {
         collection.keep_position(&pair.upstream.server);
         collection.position.settle(question, version);
-        pair.worker.shared.feed.has_settled();
+        pair.worker.shared.policy_store.has_settled();
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The look at a resource that a client begins to watch and no limit names: whether its objects belong to
 //! limited ones, of which the shard sees its own alone.
 //!
-//! Hides what is asked of the API server, in the client's name, and how owners are read. Does not know what is
-//! told of it.
+//! Hides the request to the API server, in the client's name, and how owners are read. Does not know how the
+//! result is reported.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,10 +11,11 @@ use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use tokio::time::timeout;
 
-use super::{InForce, Pair};
+use super::Pair;
 use crate::{
     outcome::Why,
-    upstream::{METADATA, NoAnswer, OnBehalf, group_path},
+    policy_store::ActivePolicy,
+    upstream::{ClientContext, METADATA, NoAnswer, group_path},
 };
 use ctrlmesh_policy::{GroupResource, RequestAction, Sharding, is_shared};
 use ctrlmesh_wire::{
@@ -39,12 +40,12 @@ pub(super) async fn look(
     pair: &Pair,
     info: &RequestInfo<'_>,
     action: &RequestAction,
-    own: OnBehalf<'_>,
-    in_force: &InForce,
+    own: ClientContext<'_>,
+    active: &ActivePolicy,
 ) {
-    let sharding = &in_force.sharding;
+    let sharding = &active.sharding;
     let Some(resource) = unlimited(info, action, sharding) else { return };
-    let related = &pair.worker.shared.feed.controller().related;
+    let related = &pair.worker.shared.policy_store.controller().related;
     if own.is_anonymous() || !related.begin(&resource, sharding) {
         return;
     }
@@ -79,7 +80,7 @@ fn unlimited(
 async fn owned(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    own: OnBehalf<'_>,
+    own: ClientContext<'_>,
     sharding: &Sharding,
 ) -> Result<Option<String>, NoAnswer> {
     let kinds = kinds(pair, info, own, sharding);
@@ -101,7 +102,7 @@ async fn owned(
 async fn kinds(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    own: OnBehalf<'_>,
+    own: ClientContext<'_>,
     sharding: &Sharding,
 ) -> Result<Kinds, NoAnswer> {
     let Some(resource) = info.resource() else { return Ok(Kinds::new()) };
@@ -123,7 +124,7 @@ async fn kinds(
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame.map_err(|_| NoAnswer::Now)?.into_data() else { continue };
         let mut take = |Item { object, .. }: Item<'_>| {
-            // What is in no namespace has an owner in none, which all shards may have.
+            // Cluster-scoped objects has an owner in none, which all shards may have.
             let owners = object.owners.filter(|_| !object.namespace.is_empty());
             for owner in owners.iter().flat_map(Owners::iter) {
                 let is_new =
@@ -162,7 +163,7 @@ fn has_limit(sharding: &Sharding, group: &str) -> bool {
 async fn is_limited(
     pair: &Pair,
     (api_version, kind): (String, String),
-    own: OnBehalf<'_>,
+    own: ClientContext<'_>,
     sharding: &Sharding,
 ) -> Result<bool, NoAnswer> {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
@@ -177,8 +178,8 @@ async fn is_limited(
 }
 
 /// Notes a write of a resource that is watched and not limited: the controller keeps such objects.
-pub(super) fn note_write(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce) {
-    let sharding = &in_force.sharding;
+pub(super) fn note_write(pair: &Pair, info: &RequestInfo<'_>, active: &ActivePolicy) {
+    let sharding = &active.sharding;
     let Some(resource) = info.resource() else { return };
     let Some(namespace) = resource.namespace.as_deref() else { return };
     let is_read = info.method == Method::GET || info.method == Method::HEAD;
@@ -186,7 +187,7 @@ pub(super) fn note_write(pair: &Pair, info: &RequestInfo<'_>, in_force: &InForce
         return;
     }
     let stored = GroupResource::of(resource);
-    let related = &pair.worker.shared.feed.controller().related;
+    let related = &pair.worker.shared.policy_store.controller().related;
     if sharding.scope(&stored).is_none() && related.may_be(&stored) {
         let verb = info.verb.as_str();
         related.found(&stored, format!("it sends {verb} {stored} in namespace {namespace}"));

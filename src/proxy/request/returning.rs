@@ -1,9 +1,9 @@
 //! A watch that comes back at a position that its client may have been shown under another scope.
 //!
 //! Instead of a 410, which clients that compare no lists take for nothing, it gets the difference
-//! between each such scope and the present one, exactly as of its position. That is right whichever of
-//! them the client has: an object that it has already comes again, and one that it has not ends again.
-//! Hides what is made of the scopes. Does not know how they are remembered.
+//! between each such scope and the present one, exactly as of its position. That is right whichever of them the
+//! client has: an object that it has already comes again, and one that it has not ends again. Hides how the
+//! scopes are compared. Does not know how they are remembered.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     config::OnChange,
     shared::Pair,
     streams::{Lists, Moved, Prelude},
-    upstream::OnBehalf,
+    upstream::ClientContext,
 };
 use ctrlmesh_wire::{RequestInfo, media::Encoding};
 
@@ -35,7 +35,7 @@ pub(super) struct Returned {
 pub(super) async fn come_back(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    own: OnBehalf<'_>,
+    own: ClientContext<'_>,
     collection: &mut Collection,
 ) -> Result<Returned, Stop> {
     let positions = pair.upstream.server.positions.get().ok_or_else(expired)?;
@@ -60,7 +60,7 @@ pub(super) async fn come_back(
 async fn find(
     pair: &Pair,
     info: &RequestInfo<'_>,
-    own: OnBehalf<'_>,
+    own: ClientContext<'_>,
     collection: &Collection,
 ) -> Option<Returned> {
     let shared = &pair.worker.shared;
@@ -69,7 +69,7 @@ async fn find(
     let mut lists = Lists { upstream, own, info, at, clock, encoding: None };
     let mut moved = Moved::of_several(&shared.moved);
     for former in &collection.former {
-        lists.add(former, &collection.in_force.sharding, &mut moved).await?;
+        lists.add(former, &collection.active.sharding, &mut moved).await?;
     }
     let encoding = lists.encoding;
     let bookmark = match moved.is_empty() || collection.hides_bookmarks {

@@ -41,9 +41,9 @@ struct Caller {
     own: PodIdentity,
 }
 
-/// Words of a Lease that no other pod goes by.
+/// Informational annotations of a Lease. Other pods ignore them.
 #[derive(Clone, Debug)]
-pub(super) struct Aside {
+pub(super) struct LeaseAnnotations {
     /// The time since when this process claims what it claims.
     pub(super) claimed: Timestamp,
     /// The number of requests under way.
@@ -102,7 +102,7 @@ impl Calls {
     pub(super) fn write(
         &self,
         write: Write<Arc<Scope>>,
-        aside: Aside,
+        aside: LeaseAnnotations,
     ) -> BoxFuture<'static, Written> {
         let caller = Arc::clone(&self.0);
         async move {
@@ -170,7 +170,7 @@ impl Caller {
     async fn write(
         &self,
         write: Write<Arc<Scope>>,
-        aside: Aside,
+        aside: LeaseAnnotations,
     ) -> Result<Option<Box<str>>, NotDone> {
         let leases = self.leases().await?;
         let name = PodLease::name_of(self.own.uid());
@@ -194,7 +194,11 @@ impl Caller {
         Ok(stored.metadata.resource_version.map(Into::into))
     }
 
-    fn said(&self, saying: &Saying<Arc<Scope>>, aside: Aside) -> Result<PodLease, TooLong> {
+    fn said(
+        &self,
+        saying: &Saying<Arc<Scope>>,
+        aside: LeaseAnnotations,
+    ) -> Result<PodLease, TooLong> {
         let config = &saying.config;
         let (_, uid) = &config.birth;
         Ok(PodLease {
@@ -230,7 +234,7 @@ impl Caller {
         Ok(Listed { ring, leases, version })
     }
 
-    /// The own Lease, which somebody has made unreadable: it may have said anything, in this ring.
+    /// The own Lease, which someone has made unreadable: it may have said anything, in this ring.
     fn unreadable(&self, own: &LeaseObject, ring: &str) -> Lease<Arc<Scope>> {
         Lease::read(self.own.uid(), ring, &version_of(own), Said::default())
     }

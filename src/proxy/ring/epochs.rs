@@ -7,37 +7,37 @@ use std::{future::ready, sync::Arc, time::Instant};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::watch;
 
-use crate::feed::{Feed, LetThrough};
-use ctrlmesh_policy::{Area, Scope};
+use crate::policy_store::{DrainingPolicy, PolicyStore};
+use ctrlmesh_policy::{ByResource, Scope};
 
 /// The epochs of one process.
 pub(super) struct Epochs {
-    feed: Arc<Feed>,
-    former: Vec<LetThrough>,
+    policy_store: Arc<PolicyStore>,
+    former: Vec<DrainingPolicy>,
     ends: FuturesUnordered<BoxFuture<'static, u64>>,
     /// Whether the process ends.
     is_ending: watch::Sender<bool>,
 }
 
 /// Writes of unknown end: where, and when the last was given up.
-pub(super) type Loss = (Area<Arc<Scope>>, Instant);
+pub(super) type Loss = (ByResource<Arc<Scope>>, Instant);
 
 impl Epochs {
-    pub(super) fn new(feed: Arc<Feed>) -> Self {
+    pub(super) fn new(policy_store: Arc<PolicyStore>) -> Self {
         let is_ending = watch::Sender::new(false);
-        Self { feed, former: Vec::new(), ends: FuturesUnordered::new(), is_ending }
+        Self { policy_store, former: Vec::new(), ends: FuturesUnordered::new(), is_ending }
     }
 
-    /// Follows an epoch, behind which another is in force, to its last request, and until its watches
-    /// show the other, or the clients of those that have ended are back, or the process ends. Returns
-    /// its number and its area.
-    pub(super) fn follow(&mut self, former: LetThrough) -> (u64, Area<Arc<Scope>>) {
-        let shown = former.shown(&self.feed);
+    /// Follows an epoch that a later one has replaced, to its last request. It also waits until the epoch's
+    /// watches show the later one, or the clients of ended watches are back. The end of the process ends this
+    /// second wait. Returns the epoch's number and its area.
+    pub(super) fn follow(&mut self, former: DrainingPolicy) -> (u64, ByResource<Arc<Scope>>) {
+        let shown = former.shown(&self.policy_store);
         let mut is_ending = self.is_ending.subscribe();
         self.add(former, async move {
             tokio::select! {
                 () = shown => {}
-                // Without a proxy its clients write nothing more, and nobody comes back to it.
+                // Without a proxy its clients write nothing more, and no one comes back to it.
                 Ok(_) = is_ending.wait_for(|is| *is) => {}
             }
         })
@@ -49,15 +49,15 @@ impl Epochs {
     }
 
     /// Follows the last epoch to its last request. Returns its number and its area.
-    pub(super) fn follow_last(&mut self, last: LetThrough) -> (u64, Area<Arc<Scope>>) {
+    pub(super) fn follow_last(&mut self, last: DrainingPolicy) -> (u64, ByResource<Arc<Scope>>) {
         self.add(last, ready(()))
     }
 
     fn add(
         &mut self,
-        over: LetThrough,
+        over: DrainingPolicy,
         brought_over: impl Future<Output = ()> + Send + 'static,
-    ) -> (u64, Area<Arc<Scope>>) {
+    ) -> (u64, ByResource<Arc<Scope>>) {
         let (id, area) = (over.epoch.get(), over.sharding.area());
         let requests = Arc::clone(&over.requests);
         let ended = async move {
@@ -90,7 +90,7 @@ impl Epochs {
 
     /// The writes that were lost since the last time.
     pub(super) fn losses(&self) -> Vec<Loss> {
-        let present = self.feed.let_through();
+        let present = self.policy_store.draining_policy();
         let all = self.former.iter().chain(&present);
         let lost = all.filter_map(|one| Some((one.requests.take_lost()?, one.sharding.area())));
         lost.map(|(at, area)| (area, at)).collect()

@@ -1,8 +1,8 @@
 //! The pod's part in its ring: a Lease, in which the pod says what it may write.
 //!
-//! Hides the calls to the API server and their pace. [`Ring`] decides what is written and read, and
-//! when; the wishes of the configs come from [`super::feed`]. Runs on the control thread, under the
-//! pod's own ServiceAccount.
+//! Hides the calls to the API server and their pace. [`Handover`] decides what to write and read, and when; the
+//! wishes of the configs come from [`super::policy_store`]. Runs on the control thread, under the pod's own
+//! ServiceAccount.
 
 mod calls;
 mod epochs;
@@ -19,13 +19,13 @@ use tokio::{
 };
 
 use self::{
-    calls::{Aside, Calls, Change, Listed, NotDone, Written},
+    calls::{Calls, Change, LeaseAnnotations, Listed, NotDone, Written},
     epochs::Epochs,
     report::{Report, Situation},
 };
 use super::{
-    feed::{Feed, Turn},
     metrics::Metrics,
+    policy_store::{PendingPolicy, PolicyStore},
 };
 use ctrlmesh_base::{
     cluster::{ExponentialBackoff, OwnAccess},
@@ -37,8 +37,8 @@ use ctrlmesh_net::{
     identity::PodIdentity,
 };
 use ctrlmesh_policy::{
-    Area, Policy, Scope,
-    ring::{Answer, Listing, Ring, ScopeClaim, Time, Timing, Watched, Write},
+    ByResource, Policy, Scope,
+    ring::{Answer, Handover, Listing, ScopeClaim, Time, Timing, Watched, Write},
 };
 
 /// The shortest interval between two writes.
@@ -52,7 +52,7 @@ const SOURCE: &str = "ring";
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The Lease of a pod, before it is kept.
-pub(super) struct OwnLease {
+pub(super) struct PodLease {
     keep: BoxFuture<'static, ()>,
     end: End,
 }
@@ -69,17 +69,18 @@ struct End {
     has_left: watch::Receiver<bool>,
 }
 
-impl OwnLease {
-    /// The Lease of the pod `own`, which puts the policies of `feed` in force in turn.
+impl PodLease {
+    /// The Lease of the pod `own`, which puts the policies of `policy_store` in force in turn.
     pub(super) fn new(
         access: OwnAccess,
         own: PodIdentity,
-        feed: Arc<Feed>,
+        policy_store: Arc<PolicyStore>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let (leave, leaving) = drain::channel();
         let (left, has_left) = watch::channel(false);
-        let keep = Keeper::new(access, own, feed, metrics).keep(leaving, left).boxed();
+        let keep =
+            HandoverDriver::new(access, own, policy_store, metrics).keep(leaving, left).boxed();
         Self { keep, end: End { leave, has_left } }
     }
 
@@ -103,14 +104,14 @@ impl KeptLease {
     }
 }
 
-struct Keeper {
+struct HandoverDriver {
     pod: Box<str>,
     calls: Calls,
-    feed: Arc<Feed>,
+    policy_store: Arc<PolicyStore>,
     /// The policy that is to be put in force.
-    turn: watch::Receiver<Option<Arc<Turn>>>,
+    pending_policy: watch::Receiver<Option<Arc<PendingPolicy>>>,
     /// The machine. `None` while the pod is in no ring.
-    ring: Option<Ring<Arc<Scope>>>,
+    ring: Option<Handover<Arc<Scope>>>,
     /// Whether the process ends.
     is_ending: bool,
     /// Whether the machine gives up everything.
@@ -125,14 +126,14 @@ struct Keeper {
     /// The failure of the last call.
     trouble: Option<String>,
     /// The policy and the area that were put in force last.
-    installed: Option<(Arc<Turn>, Shown)>,
+    installed: Option<(Arc<PendingPolicy>, ShownEpoch)>,
     report: Report,
     /// The claim that was written last, and since when it is claimed.
     claimed: Option<(ScopeClaim, Timestamp)>,
 }
 
 /// The objects that the streams show.
-type Shown = Arc<Area<Arc<Scope>>>;
+type ShownEpoch = Arc<ByResource<Arc<Scope>>>;
 
 /// The calls that are under way.
 #[derive(Default)]
@@ -151,9 +152,9 @@ struct Watching {
 }
 
 /// An input of the machine.
-enum Input {
+enum DriverInput {
     /// The policy that is to be put in force, or the time.
-    Turn,
+    PendingPolicy,
     /// The last request under a former policy has ended.
     Ended(u64),
     /// A write of unknown end was given up.
@@ -166,24 +167,29 @@ enum Input {
 }
 
 impl Under {
-    async fn next(&mut self) -> Input {
+    async fn next(&mut self) -> DriverInput {
         tokio::select! {
-            written = ended(&mut self.write) => Input::Written(written),
-            listed = ended(&mut self.list) => Input::Listed(listed),
-            change = next(self.watch.as_mut().map(|one| &mut one.changes)) => Input::Changed(change),
+            written = ended(&mut self.write) => DriverInput::Written(written),
+            listed = ended(&mut self.list) => DriverInput::Listed(listed),
+            change = next(self.watch.as_mut().map(|one| &mut one.changes)) => DriverInput::Changed(change),
         }
     }
 }
 
-impl Keeper {
-    fn new(access: OwnAccess, own: PodIdentity, feed: Arc<Feed>, metrics: Arc<Metrics>) -> Self {
-        let turn = feed.turn();
+impl HandoverDriver {
+    fn new(
+        access: OwnAccess,
+        own: PodIdentity,
+        policy_store: Arc<PolicyStore>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let pending_policy = policy_store.pending_policy();
         Self {
             pod: own.uid().into(),
             calls: Calls::new(access, own),
-            epochs: Epochs::new(Arc::clone(&feed)),
-            feed,
-            turn,
+            epochs: Epochs::new(Arc::clone(&policy_store)),
+            policy_store,
+            pending_policy,
             installed: None,
             ring: None,
             is_ending: false,
@@ -200,7 +206,7 @@ impl Keeper {
 
     async fn keep(mut self, mut leaving: Draining, left: watch::Sender<bool>) {
         loop {
-            self.take_turn();
+            self.take_pending_policy();
             let is_in_force = self.put_in_force();
             let rests = if is_in_force { self.begin_calls() } else { Some(self.rested) };
             self.report(is_in_force);
@@ -210,18 +216,18 @@ impl Keeper {
             let wakes = self.wakes(rests);
             loop {
                 let input = tokio::select! {
-                    Ok(()) = self.turn.changed() => Input::Turn,
+                    Ok(()) = self.pending_policy.changed() => DriverInput::PendingPolicy,
                     _ = leaving.begun(), if !self.is_ending => {
                         self.is_ending = true;
                         self.end_requests();
-                        Input::Turn
+                        DriverInput::PendingPolicy
                     }
                     input = self.under.next() => input,
-                    id = self.epochs.ended() => Input::Ended(id),
-                    () = self.feed.has_lost() => Input::Lost,
-                    () = self.feed.controller().foreign_writes.is_new() => Input::Seen,
-                    () = self.feed.controller().related.is_new() => Input::Seen,
-                    () = reached(wakes) => Input::Turn,
+                    id = self.epochs.ended() => DriverInput::Ended(id),
+                    () = self.policy_store.has_lost() => DriverInput::Lost,
+                    () = self.policy_store.controller().foreign_writes.is_new() => DriverInput::Seen,
+                    () = self.policy_store.controller().related.is_new() => DriverInput::Seen,
+                    () = reached(wakes) => DriverInput::PendingPolicy,
                 };
                 if self.take(input) {
                     break;
@@ -232,16 +238,17 @@ impl Keeper {
 
     /// Takes the policy and the wishes as they are now. A pod that leaves its ring for none gives up
     /// all first.
-    fn take_turn(&mut self) {
-        if self.ring.as_ref().is_some_and(Ring::is_done) {
+    fn take_pending_policy(&mut self) {
+        if self.ring.as_ref().is_some_and(Handover::is_done) {
             (self.ring, self.is_leaving, self.under) = (None, false, Under::default());
             self.installed = None;
             self.report.leave();
-            self.feed.note_lease(None);
+            self.policy_store.note_lease(None);
         }
-        let turn = self.turn.borrow_and_update().clone().filter(|_| !self.is_ending);
+        let pending_policy =
+            self.pending_policy.borrow_and_update().clone().filter(|_| !self.is_ending);
         let now = now();
-        match (turn, &mut self.ring) {
+        match (pending_policy, &mut self.ring) {
             (None, None) => {}
             (None, Some(ring)) => {
                 self.is_leaving = true;
@@ -249,9 +256,9 @@ impl Keeper {
             }
             // Once it is done, another begins.
             (Some(_), Some(ring)) if self.is_leaving => ring.tick(now),
-            (Some(turn), ring) => {
-                let ring = ring.get_or_insert_with(|| Ring::new(&self.pod, Timing::default()));
-                let wishes = &turn.wishes;
+            (Some(pending_policy), ring) => {
+                let ring = ring.get_or_insert_with(|| Handover::new(&self.pod, Timing::default()));
+                let wishes = &pending_policy.wishes;
                 self.report.want(&wishes.own.area);
                 if !ring.has_wishes(&wishes.own, &wishes.rivals) {
                     ring.configure(wishes.own.clone(), now);
@@ -264,38 +271,40 @@ impl Keeper {
 
     /// Puts in force what the machine shows. Returns whether it is: until then nothing is given back.
     fn put_in_force(&mut self) -> bool {
-        let turn = self.turn.borrow().clone().filter(|_| !self.is_leaving);
-        let (Some(ring), Some(turn)) = (&mut self.ring, turn) else { return true };
+        let pending_policy = self.pending_policy.borrow().clone().filter(|_| !self.is_leaving);
+        let (Some(ring), Some(pending_policy)) = (&mut self.ring, pending_policy) else {
+            return true;
+        };
         let Some(shown) = ring.shown().cloned() else { return true };
-        let now = Some((turn, shown));
+        let now = Some((pending_policy, shown));
         if self.installed == now {
             return true;
         }
-        let Some((turn, shown)) = now else { return true };
-        let Policy { config, sharding, fence } = turn.policy.clone();
-        let present = self.feed.let_through().map(|present| present.sharding);
+        let Some((pending_policy, shown)) = now else { return true };
+        let Policy { config, sharding, fence } = pending_policy.policy.clone();
+        let present = self.policy_store.draining_policy().map(|present| present.sharding);
         let same = present.filter(|present| present.is_within(&sharding, &shown));
         let sharding = same.unwrap_or_else(|| sharding.within(&shown));
         let policy = Policy { config, sharding, fence };
-        let (is_in_force, former) = self.feed.install(policy);
+        let (is_in_force, former) = self.policy_store.install(policy);
         if let Some(former) = former {
             let (id, area) = self.epochs.follow(former);
             ring.begin_former(id, area);
         }
         if is_in_force {
-            self.installed = Some((turn, shown));
+            self.installed = Some((pending_policy, shown));
         } else {
             self.rested = Instant::now() + AGAIN;
         }
         is_in_force
     }
 
-    /// Follows the present epoch to its end: the process has had its last request, and what is under
-    /// way keeps the claim.
+    /// Follows the present epoch to its end: the process has had its last request, and requests under way keep
+    /// the claim.
     fn end_requests(&mut self) {
         self.epochs.end();
         if let Some(ring) = &mut self.ring
-            && let Some(present) = self.feed.end_requests()
+            && let Some(present) = self.policy_store.end_requests()
         {
             let (id, area) = self.epochs.follow_last(present);
             ring.begin_former(id, area);
@@ -318,11 +327,11 @@ impl Keeper {
         {
             let (_, lost) = ring.under_way();
             let under_way = self.epochs.under_way() + lost;
-            let elections = self.feed.elections_said();
-            let foreign_writes = self.feed.controller().foreign_writes.said();
+            let elections = self.policy_store.elections_said();
+            let foreign_writes = self.policy_store.controller().foreign_writes.said();
             let claimed = claimed(&mut self.claimed, &write);
-            let related = self.feed.related_said();
-            let aside = Aside { claimed, under_way, elections, foreign_writes, related };
+            let related = self.policy_store.related_said();
+            let aside = LeaseAnnotations { claimed, under_way, elections, foreign_writes, related };
             self.under.write = Some(self.calls.write(write, aside));
             self.rested_for_write = here + REST;
         }
@@ -350,10 +359,10 @@ impl Keeper {
     }
 
     /// Takes an input. Returns false if it says nothing new.
-    fn take(&mut self, input: Input) -> bool {
+    fn take(&mut self, input: DriverInput) -> bool {
         // Before the end of an epoch, so that none of its writes is forgotten.
         let losses = self.epochs.losses();
-        if let Input::Ended(id) = input {
+        if let DriverInput::Ended(id) = input {
             self.epochs.forget(id);
         }
         let Some(ring) = &mut self.ring else { return true };
@@ -362,36 +371,36 @@ impl Keeper {
             ring.lose_within(area, now().saturating_sub(at.elapsed()));
         }
         match input {
-            Input::Turn | Input::Lost => {}
-            Input::Seen => ring.renew(now()),
-            Input::Ended(id) => ring.end(id, now()),
-            Input::Written(Written { answer, trouble }) => {
+            DriverInput::PendingPolicy | DriverInput::Lost => {}
+            DriverInput::Seen => ring.renew(now()),
+            DriverInput::Ended(id) => ring.end(id, now()),
+            DriverInput::Written(Written { answer, trouble }) => {
                 let is_done = matches!(answer, Answer::Done(_));
                 // The Lease of the last process is no failure.
                 let is_found = answer == Answer::Conflict && trouble.is_none() && ring.is_new();
                 ring.answered(answer, now());
                 if is_done {
-                    self.feed.note_lease(Some(std::time::Instant::now()));
+                    self.policy_store.note_lease(Some(std::time::Instant::now()));
                 }
                 self.note(is_done || is_found, trouble);
             }
-            Input::Listed(Ok(Listed { leases, ring: of, version })) => {
+            DriverInput::Listed(Ok(Listed { leases, ring: of, version })) => {
                 ring.listed(Listing { leases, is_consistent: true }, now());
-                if ring.to_watch() == Some(Watched::Ring) {
+                if ring.to_watch() == Some(Watched::Handover) {
                     let changes = self.calls.watch(&of, &version);
                     self.under.watch = Some(Watching { ring: of, is_own: false, changes });
                 }
                 self.note(true, None);
             }
-            Input::Listed(Err(error)) => {
+            DriverInput::Listed(Err(error)) => {
                 ring.unlisted();
                 self.note(false, Some(error));
             }
-            Input::Changed(Some(Change::Written(lease))) => {
+            DriverInput::Changed(Some(Change::Written(lease))) => {
                 return ring.changed(*lease, now()) || has_lost;
             }
-            Input::Changed(Some(Change::Deleted(pod))) => ring.deleted(&pod, now()),
-            Input::Changed(None) => {
+            DriverInput::Changed(Some(Change::Deleted(pod))) => ring.deleted(&pod, now()),
+            DriverInput::Changed(None) => {
                 // A watch that is refused, or ends at once, must not begin again all the time.
                 self.rested = Instant::now() + AGAIN;
                 if self.under.watch.take().is_some_and(|watching| !watching.is_own) {
@@ -418,10 +427,10 @@ impl Keeper {
         self.trouble = trouble;
     }
 
-    /// Shows what is waited for. `is_in_force` says whether all that the machine shows is.
+    /// Shows what the ring waits for. `is_in_force` says whether all that the machine shows is in force.
     fn report(&mut self, is_in_force: bool) {
         let ring = self.ring.as_ref().filter(|_| !self.is_leaving);
-        let has_policy = self.feed.in_force().is_some();
+        let has_policy = self.policy_store.active().is_some();
         let state = self.report.see(&Situation {
             ring,
             requests: self.epochs.under_way(),
@@ -429,11 +438,11 @@ impl Keeper {
             has_policy,
             is_in_force,
         });
-        self.feed.note(SOURCE, state);
+        self.policy_store.note(SOURCE, state);
     }
 
     /// The time of the next look, if nothing happens before: `rests` says until when a call rests, which
-    /// may be over by now.
+    /// may be over already.
     fn wakes(&self, rests: Option<Instant>) -> Option<Instant> {
         let ring = self.ring.as_ref()?;
         let (here, now) = (Instant::now(), now());

@@ -7,13 +7,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    feed::SourceState,
     metrics::{Awaited, Metrics},
+    policy_store::SourceState,
 };
 use ctrlmesh_api::lease::PodLease;
 use ctrlmesh_policy::{
-    Area, Rule, Scope,
-    ring::{Phase, Ring},
+    ByResource, Rule, Scope,
+    ring::{Handover, Phase},
 };
 
 /// The time that a handover may take before `/readyz` says why.
@@ -28,14 +28,14 @@ pub(super) struct Report {
     /// The time since when it is in this phase.
     since: Instant,
     /// The boundary that was wanted last, and since when it is not in force as a whole.
-    wanted: Option<Arc<Area<Arc<Scope>>>>,
+    wanted: Option<Arc<ByResource<Arc<Scope>>>>,
     moves_since: Option<Instant>,
 }
 
 /// The situation of a pod.
 pub(super) struct Situation<'a> {
     /// The machine. `None` if the pod is in no ring, or leaves its own.
-    pub(super) ring: Option<&'a Ring<Arc<Scope>>>,
+    pub(super) ring: Option<&'a Handover<Arc<Scope>>>,
     /// The number of requests under former policies.
     pub(super) requests: usize,
     /// The failure of the last call about Leases.
@@ -53,7 +53,7 @@ impl Report {
     }
 
     /// Notes the boundary that is wanted now. A handover begins where it is another.
-    pub(super) fn want(&mut self, wanted: &Arc<Area<Arc<Scope>>>) {
+    pub(super) fn want(&mut self, wanted: &Arc<ByResource<Arc<Scope>>>) {
         if self.wanted.as_ref() != Some(wanted) {
             self.wanted = Some(Arc::clone(wanted));
             self.moves_since.get_or_insert_with(Instant::now);
@@ -68,7 +68,7 @@ impl Report {
     /// Shows where the pod stands: at once before the first policy, else after a while. Returns the
     /// state for `/readyz`.
     pub(super) fn see(&mut self, now: &Situation<'_>) -> SourceState {
-        let phase = now.ring.map(Ring::phase);
+        let phase = now.ring.map(Handover::phase);
         if phase != self.phase {
             tracing::debug!(?phase, "ring");
             (self.phase, self.since) = (phase, Instant::now());

@@ -16,7 +16,7 @@ use super::{
     watch::WatchBody,
 };
 use crate::{
-    outcome::{Access, Ended},
+    outcome::{Ended, RequestRecord},
     peers::PeerBody,
     stall::Follower,
     upstream::{Cut, UpstreamBody},
@@ -26,13 +26,13 @@ use crate::{
 /// (RFC 8446 section 5.1), and no record holds the rest of another's.
 const FRAME: usize = (16 << 10) - 9;
 
-/// A response's body on its way to the client, and the record of the request, which is complete
-/// when the body is.
+/// A response's body on its way to the client, and the record of the request. The record is complete when the
+/// body is.
 pub(crate) struct ReplyBody {
     backing: Backing,
     /// The step after the frame that was given last.
     next: Option<Polled>,
-    access: Option<Access>,
+    access: Option<RequestRecord>,
     follower: Option<Follower>,
 }
 
@@ -61,7 +61,7 @@ impl ReplyBody {
         self
     }
 
-    pub(crate) fn new(backing: Backing, access: Access) -> Self {
+    pub(crate) fn new(backing: Backing, access: RequestRecord) -> Self {
         let mut body = Self { backing, next: None, access: Some(access), follower: None };
         // A body without bytes may never be polled.
         if body.is_end_stream() {
@@ -71,7 +71,7 @@ impl ReplyBody {
     }
 
     /// The record of the request, for another response in place of this one.
-    pub(crate) fn take_access(&mut self) -> Option<Access> {
+    pub(crate) fn take_access(&mut self) -> Option<RequestRecord> {
         self.access.take()
     }
 

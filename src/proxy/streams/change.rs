@@ -5,7 +5,7 @@
 //! 2. The objects that change hands are listed, exactly as of S, with the client's credentials.
 //! 3. A new watch is opened from S. Until here nothing was sent: after any failure the client gets
 //!    a 410 and lists again, as it would without all this.
-//! 4. DELETED and ADDED are sent, in [`Turn`]s with the other watches of the pod, then a bookmark
+//! 4. DELETED and ADDED are sent, in [`MovePhase`]s with the other watches of the pod, then a bookmark
 //!    at S where the client asked for bookmarks. A DELETED has version S, an ADDED its own: that is
 //!    the precondition of the client's next write.
 //! 5. The events of the new watch follow.
@@ -24,12 +24,12 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::difference::{Lists, Moved, encoding_of};
 use crate::{
-    feed::InForce,
-    live::{Member, Turn},
+    live::{Member, MovePhase},
     outcome::Why,
+    policy_store::ActivePolicy,
     shared::Pair,
     upstream::{
-        Kept, OtherConnection, Replacement, Upstream, UpstreamBody, settled_action, understood,
+        OtherConnection, Replacement, SavedRequest, Upstream, UpstreamBody, namespaced, understood,
     },
 };
 use ctrlmesh_policy::{Filter, RequestAction, watch_from};
@@ -47,7 +47,7 @@ pub(super) struct Changing {
 
 pub(super) struct Changed {
     /// The policy that the watch shows from now on.
-    pub(super) to: Arc<InForce>,
+    pub(super) to: Arc<ActivePolicy>,
     pub(super) upstream: UpstreamBody,
     /// The part of its selected objects that is in the shard.
     pub(super) filter: Filter,
@@ -62,7 +62,7 @@ pub(super) enum Progress {
 
 /// A change that can be begun.
 pub(super) struct Transfer {
-    pub(super) asked: Rc<Kept>,
+    pub(super) asked: Rc<SavedRequest>,
     pub(super) pair: Rc<Pair>,
     /// The replacement of the connection in HTTP/1.1, which the watch that ends takes along.
     pub(super) replacement: Option<Replacement>,
@@ -70,8 +70,8 @@ pub(super) struct Transfer {
     /// The position that the client was shown last.
     pub(super) at: u64,
     pub(super) hides_bookmarks: bool,
-    pub(super) from: Arc<InForce>,
-    pub(super) to: Arc<InForce>,
+    pub(super) from: Arc<ActivePolicy>,
+    pub(super) to: Arc<ActivePolicy>,
     pub(super) member: Option<Member>,
 }
 
@@ -102,7 +102,7 @@ impl Transfer {
             true => None,
             false => Some(moved.bookmark(self.at, self.encoding)?),
         };
-        for turn in Turn::ALL {
+        for turn in MovePhase::ALL {
             let events = moved.take(turn);
             let has_moved = !events.is_empty();
             if let (Some(member), true) = (&self.member, has_moved) {
@@ -144,13 +144,14 @@ impl Transfer {
     async fn prepare_over(&self, upstream: &Upstream) -> Option<(Moved, Changed)> {
         let (path, query) = (self.asked.uri.path(), self.asked.uri.query());
         let info = RequestInfo::parse(&Method::GET, path, query).ok()?;
-        let own = self.asked.on_behalf();
+        let own = self.asked.client_context();
         let shared = &self.pair.worker.shared;
         let mut moved = Moved::new(&shared.moved);
         let (clock, encoding) = (&shared.clock, Some(self.encoding));
         let mut lists = Lists { upstream, own, info: &info, at: self.at, clock, encoding };
         lists.add(&self.from.sharding, &self.to.sharding, &mut moved).await?;
-        let after = settled_action(upstream, &self.to.sharding, &info, own).await.ok()?;
+        let is_namespaced = namespaced(upstream, &self.to.sharding, &info, own).await.ok()?;
+        let after = self.to.sharding.action(&info, is_namespaced);
         let query = watch_from(&info, self.at, self.asked.since.elapsed().as_secs());
         let info = RequestInfo::parse(&Method::GET, path, Some(&query)).ok()?;
         let changed = self.watch(upstream, &info, &after).await?;
@@ -164,7 +165,7 @@ impl Transfer {
         info: &RequestInfo<'_>,
         after: &RequestAction,
     ) -> Option<Changed> {
-        let own = self.asked.on_behalf();
+        let own = self.asked.client_context();
         let mut rewrite = self.to.sharding.rewrite(after, info).ok()?;
         let restriction = after.restriction()?;
         if restriction.scope.is_some() {

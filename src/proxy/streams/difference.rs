@@ -13,12 +13,12 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use crate::{
-    live::Turn,
+    live::MovePhase,
     outcome::Why,
-    upstream::{OnBehalf, Place, Probe, Room, Upstream, UpstreamBody, settled_action},
+    upstream::{ClientContext, Place, Probe, Room, Upstream, UpstreamBody, namespaced},
 };
 use ctrlmesh_net::Clock;
-use ctrlmesh_policy::{Handed, Page, Part, Sharding, difference};
+use ctrlmesh_policy::{Handed, Page, Part, RequestAction, Sharding, difference};
 use ctrlmesh_wire::{
     RequestInfo, ResourceVersion,
     frames::{
@@ -39,7 +39,7 @@ const IGNORE_DELETED: [&str; 1] = ["kopf/"];
 /// The lists of a collection as of one position, with the client's credentials.
 pub(crate) struct Lists<'l> {
     pub(crate) upstream: &'l Upstream,
-    pub(crate) own: OnBehalf<'l>,
+    pub(crate) own: ClientContext<'l>,
     /// The watch.
     pub(crate) info: &'l RequestInfo<'l>,
     /// The position.
@@ -57,13 +57,18 @@ impl Lists<'_> {
         after: &Arc<Sharding>,
         moved: &mut Moved,
     ) -> Option<()> {
-        let before = settled_action(self.upstream, before, self.info, self.own).await.ok()?;
-        let after = settled_action(self.upstream, after, self.info, self.own).await.ok()?;
+        let [before, after] = [self.action(before).await?, self.action(after).await?];
         let is_in_namespace = self.info.resource()?.namespace.is_some();
         for part in difference(before.restriction()?, after.restriction()?, is_in_namespace)? {
             self.list(&part, moved).await?;
         }
         Some(())
+    }
+
+    /// The decision of a sharding about the watch; `None` if what it depends on is not known.
+    async fn action(&self, sharding: &Sharding) -> Option<RequestAction> {
+        let is_namespaced = namespaced(self.upstream, sharding, self.info, self.own).await.ok()?;
+        Some(sharding.action(self.info, is_namespaced))
     }
 
     /// Lists all pages of one part; `None` if one fails.
@@ -130,7 +135,7 @@ impl Lists<'_> {
                 if !moved.is_new(item.object.namespace, item.object.name) {
                     return;
                 }
-                let turn = Turn::of(kind, item.has_owner);
+                let turn = MovePhase::of(kind, item.has_owner);
                 moved.grow(item.bytes.len());
                 page.push((turn, kind, has_type, item.bytes.to_vec()));
             });
@@ -179,7 +184,7 @@ pub(crate) fn encoding_of(headers: &HeaderMap) -> Option<Encoding> {
         .filter(|_| !headers.contains_key(header::CONTENT_ENCODING))
 }
 
-impl Turn {
+impl MovePhase {
     const fn of(kind: EventKind, has_owner: bool) -> Self {
         match (kind, has_owner) {
             (EventKind::Deleted, false) => Self::ParentsLeave,
@@ -206,10 +211,10 @@ impl Prelude {
 
 /// The events for the objects that change hands, held until all of them are known.
 pub(crate) struct Moved {
-    events: Vec<(Turn, Vec<u8>)>,
+    events: Vec<(MovePhase, Vec<u8>)>,
     kind: Option<TypeMeta>,
     place: Place,
-    /// The objects of several differences, each of which is told once. `None` for one difference.
+    /// The objects of several differences, each of which is notified once. `None` for one difference.
     told: Option<HashSet<(Box<str>, Box<str>)>>,
     /// Whether there was room for all of them.
     is_bounded: bool,
@@ -255,7 +260,7 @@ impl Moved {
 
     /// All events in the order of the turns, then the bookmark.
     pub(crate) fn into_prelude(mut self, bookmark: Option<Bytes>) -> Prelude {
-        let pieces = Turn::ALL.into_iter().flat_map(|turn| self.take(turn));
+        let pieces = MovePhase::ALL.into_iter().flat_map(|turn| self.take(turn));
         let pieces = pieces.collect::<Vec<_>>().into_iter().chain(bookmark).collect();
         Prelude { pieces, _place: self.place }
     }
@@ -266,7 +271,7 @@ impl Moved {
     }
 
     /// The events of a turn, in pieces.
-    pub(crate) fn take(&mut self, turn: Turn) -> Vec<Bytes> {
+    pub(crate) fn take(&mut self, turn: MovePhase) -> Vec<Bytes> {
         let mut pieces = Vec::new();
         let mut piece = Vec::new();
         for (_, event) in self.events.extract_if(.., |(of, _)| *of == turn) {

@@ -163,19 +163,19 @@ impl Scan {
 /// Records a list's position before the client can see it.
 pub(super) fn note(collection: &Collection, meta: &ListMeta) {
     if let Some(at) = Resume::at(meta.resource_version) {
-        collection.position.show(at, collection.in_force.epoch);
+        collection.position.show(at, collection.active.epoch);
     }
 }
 
 /// Records that the client is shown a position that we did not parse.
 fn note_unknown(collection: &Collection) {
-    collection.position.show_unread(collection.in_force.epoch);
+    collection.position.show_unread(collection.active.epoch);
 }
 
 /// Lets the client resume from the list's position, or from its token: it was given all of it.
 pub(super) fn grant(collection: &Collection, pair: &Pair, meta: &ListMeta) {
     if meta.continue_token == Continue::None {
-        pair.worker.shared.feed.was_listed(collection.key, collection.in_force.epoch);
+        pair.worker.shared.policy_store.was_listed(collection.key, collection.active.epoch);
     }
     let given = match &meta.continue_token {
         Continue::None => Resume::at(meta.resource_version).map(|at| (collection.key, at)),
@@ -183,7 +183,7 @@ pub(super) fn grant(collection: &Collection, pair: &Pair, meta: &ListMeta) {
         Continue::Unreadable => None,
     };
     if let Some((key, at)) = given {
-        let Collection { in_force, position, .. } = collection;
-        pair.grants.borrow_mut().give(key, at, in_force.epoch, position);
+        let Collection { active, position, .. } = collection;
+        pair.grants.borrow_mut().give(key, at, active.epoch, position);
     }
 }

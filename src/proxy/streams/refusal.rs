@@ -4,7 +4,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 
 use super::body::{Backing, ReplyBody};
-use crate::outcome::{Access, Decided};
+use crate::outcome::{Decided, RequestRecord};
 use ctrlmesh_policy::{Refusal, Refused};
 use ctrlmesh_wire::{Verb, media::Encoding};
 
@@ -13,7 +13,7 @@ use ctrlmesh_wire::{Verb, media::Encoding};
 pub(crate) fn refuse(
     refused: &Refused,
     accept: Option<&HeaderValue>,
-    mut access: Access,
+    mut access: RequestRecord,
 ) -> Response<ReplyBody> {
     access.decided = Decided::Refused(refused.refusal);
     let encoding = Encoding::negotiate(accept.and_then(|accept| accept.to_str().ok()));

@@ -8,13 +8,13 @@ use super::change::Transfer;
 use crate::{
     collection::{Bookmarks, Collection},
     config::OnChange,
-    feed::InForce,
     live::{Goal, Input, LiveStream, Subject},
     metrics::Metrics,
     outcome::Ended,
+    policy_store::ActivePolicy,
     positions::{Position, Resume},
     shared::Pair,
-    upstream::{CurrentConnection, Kept},
+    upstream::{CurrentConnection, SavedRequest},
 };
 use ctrlmesh_policy::{GroupResource, Refusal};
 use ctrlmesh_wire::{
@@ -32,7 +32,7 @@ pub(super) struct Shown {
     pub(super) hides_bookmarks: bool,
     /// The last position that the client was shown, or the one that it asked for.
     at: Option<u64>,
-    asked: Option<Rc<Kept>>,
+    asked: Option<Rc<SavedRequest>>,
     key: u64,
     pub(super) pair: Rc<Pair>,
     pub(super) ended: Ended,
@@ -40,16 +40,16 @@ pub(super) struct Shown {
 
 impl Shown {
     pub(super) fn new(pair: &Rc<Pair>, collection: Collection, encoding: Encoding) -> Self {
-        let Collection { subject, position, in_force, key, from, asked, .. } = collection;
+        let Collection { subject, position, active, key, from, asked, .. } = collection;
         let Collection { bookmarks, hides_bookmarks, .. } = collection;
         let worker = &pair.worker;
         if let Some(from) = from {
             // A client that resumes from this position later has seen events of this policy.
-            position.show(Resume::Number(from), in_force.epoch);
+            position.show(Resume::Number(from), active.epoch);
         }
         let resource = subject.resource.clone();
-        let present = worker.shared.feed.in_force().unwrap_or_else(|| in_force.clone());
-        let stream = worker.live.register(pair.id, subject, in_force);
+        let present = worker.shared.policy_store.active().unwrap_or_else(|| active.clone());
+        let stream = worker.live.register(pair.id, subject, active);
         let by_difference = worker.shared.on_change == OnChange::Difference;
         let asked = asked.filter(|_| by_difference).map(Rc::new);
         let pair = Rc::clone(pair);
@@ -75,7 +75,7 @@ impl Shown {
     /// Records that its client has what the present policy shows at the position that it asked for.
     pub(super) fn came_back(&self) {
         if self.at.is_some() {
-            self.pair.worker.shared.feed.came_back(self.key);
+            self.pair.worker.shared.policy_store.came_back(self.key);
         }
     }
 
@@ -100,7 +100,7 @@ impl Shown {
             && let Some(at) = Resume::at(event.resource_version)
         {
             self.pair.grants.borrow_mut().give(self.key, at, epoch, &self.position);
-            self.pair.worker.shared.feed.came_back(self.key);
+            self.pair.worker.shared.policy_store.came_back(self.key);
             self.has_initial();
         }
         // Any bookmark comes after the initial events. The client itself need not know it.
@@ -147,13 +147,13 @@ impl Shown {
             encoding: self.encoding,
             at: self.at?,
             hides_bookmarks: self.hides_bookmarks,
-            from: self.stream.in_force(),
+            from: self.stream.active(),
             to: goal.to,
             member: goal.member,
         })
     }
 
-    pub(super) fn carried_over(&self, to: &Arc<InForce>) {
+    pub(super) fn carried_over(&self, to: &Arc<ActivePolicy>) {
         self.pair.grants.borrow_mut().bring_over(self.key, to.epoch, &self.position);
         self.metrics().count_stream_change("difference");
         let (resource, epoch) = (&self.resource, to.epoch.get());
@@ -165,7 +165,7 @@ impl Drop for Shown {
     fn drop(&mut self) {
         // The client has what it was shown until it comes back.
         if self.stream.is_limited() {
-            self.pair.worker.shared.feed.has_left(self.key, self.stream.epoch());
+            self.pair.worker.shared.policy_store.has_left(self.key, self.stream.epoch());
         }
     }
 }

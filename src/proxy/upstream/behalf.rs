@@ -1,7 +1,7 @@
 //! Requests of our own on a client's behalf.
 //!
-//! Hides which parts of the client's request are copied: its identity and preferences, nothing of
-//! its connection or its body. Does not know what is requested, or for what purpose.
+//! Hides which parts of the client's request are copied: its identity and preferences, nothing of its connection
+//! or its body. Does not know what a request asks for, or for what purpose.
 
 use std::time::{Duration, Instant};
 
@@ -51,12 +51,12 @@ const MOST_KEPT: usize = 16 << 10;
 
 /// The parts of a client's request that others in its name are made of.
 #[derive(Clone, Copy)]
-pub(crate) struct OnBehalf<'a> {
+pub(crate) struct ClientContext<'a> {
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
 }
 
-impl OnBehalf<'_> {
+impl ClientContext<'_> {
     /// A request with this path and query, and this JSON. Without an `accept` it has the client's.
     /// Fails when `target` is no path and query.
     pub(crate) fn request(
@@ -153,13 +153,13 @@ pub(crate) async fn whole(reply: Response<UpstreamBody>) -> Result<Response<Byte
 
 /// The part of a client's request that is kept for as long as its response lasts.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct SavedRequest {
     pub(crate) uri: Uri,
     headers: HeaderMap,
     pub(crate) since: Instant,
 }
 
-impl Kept {
+impl SavedRequest {
     /// Copies the parts, since a slice of a connection's buffer keeps the whole. `None` if they are
     /// more than may be kept.
     pub(crate) fn of(uri: &Uri, headers: &HeaderMap) -> Option<Self> {
@@ -179,8 +179,8 @@ impl Kept {
         Some(Self { uri: uri.parse().ok()?, headers: kept, since: Instant::now() })
     }
 
-    pub(crate) fn on_behalf(&self) -> OnBehalf<'_> {
-        OnBehalf { uri: &self.uri, headers: &self.headers }
+    pub(crate) fn client_context(&self) -> ClientContext<'_> {
+        ClientContext { uri: &self.uri, headers: &self.headers }
     }
 }
 
@@ -231,9 +231,9 @@ mod tests {
         lines.push(("x-padding", "x".repeat(800_000)));
         let (whole, headers) = head(&lines);
         let uri = Uri::from_maybe_shared(Bytes::from("/api/v1/pods?watch=1")).unwrap();
-        let kept = Kept::of(&uri, &headers).expect("it is short");
+        let kept = SavedRequest::of(&uri, &headers).expect("it is short");
         assert_eq!(kept.uri, uri);
-        let own = kept.on_behalf();
+        let own = kept.client_context();
         assert_eq!(own.headers.len(), names.len());
         for name in names {
             let values =
@@ -248,8 +248,8 @@ mod tests {
     fn what_is_too_long_is_not_kept() {
         let uri = |length: usize| format!("/{}", "x".repeat(length)).parse::<Uri>().unwrap();
         let (_, headers) = head(&[("authorization", "x".repeat(16_000))]);
-        assert!(Kept::of(&uri(300), &headers).is_some());
-        assert!(Kept::of(&uri(400), &headers).is_none());
-        assert!(Kept::of(&uri(20_000), &HeaderMap::new()).is_none());
+        assert!(SavedRequest::of(&uri(300), &headers).is_some());
+        assert!(SavedRequest::of(&uri(400), &headers).is_none());
+        assert!(SavedRequest::of(&uri(20_000), &HeaderMap::new()).is_none());
     }
 }

@@ -1,5 +1,4 @@
-//! The bodies of requests on their way upstream, the rooms of memory, and the rest of a client's
-//! body that nobody needs.
+//! The bodies of requests on their way upstream, the rooms of memory, and the unneeded rest of a client's body.
 
 use std::{
     cell::{Cell, RefCell},
@@ -193,10 +192,9 @@ impl ClientBody {
         Self { held, body: None, leftover: None, is_awaited: true, place, sought: None }
     }
 
-    /// Takes room for as much of the body as may wait in the proxy when the API server does not
-    /// take it. The body keeps the place to its end, and so does who holds the returned handle:
-    /// what is sent may still wait in the connection until the response has come. Fails with
-    /// `NoRoom`.
+    /// Takes room for the bytes of the body that may wait in the proxy for the API server. The body keeps the
+    /// place to its end, and so does the holder of the returned handle: sent bytes may still wait in the
+    /// connection until the response has come. Fails with `NoRoom`.
     pub(crate) fn take_room(&mut self, room: &Arc<Room>) -> Result<Option<Rc<Place>>, Refused> {
         if self.is_end_stream() {
             return Ok(None);

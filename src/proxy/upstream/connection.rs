@@ -10,7 +10,7 @@ use hyper::{body::Incoming, client::conn::http1};
 use super::{
     body::RequestBody,
     http2::{self, NoResponse, Received},
-    server::{Server, Understood},
+    server::{Capabilities, Server},
 };
 use crate::metrics::Metrics;
 
@@ -29,7 +29,7 @@ pub(crate) struct Upstream {
     /// The number of the pair, for the log.
     pub(super) connection: u64,
     pub(super) metrics: Arc<Metrics>,
-    pub(crate) understood: Arc<Understood>,
+    pub(crate) understood: Arc<Capabilities>,
 }
 
 pub(crate) enum Line {
@@ -73,7 +73,7 @@ impl Upstream {
         name: String,
         connection: u64,
         metrics: Arc<Metrics>,
-        understood: Arc<Understood>,
+        understood: Arc<Capabilities>,
     ) -> Self {
         Self { line, server, name, connection, metrics, understood }
     }
@@ -101,7 +101,7 @@ impl Upstream {
         line: Line,
         server: Arc<Server>,
         name: String,
-        understood: Arc<Understood>,
+        understood: Arc<Capabilities>,
     ) -> Self {
         let metrics = Arc::clone(&self.metrics);
         Self { line, server, name, connection: self.connection, metrics, understood }

@@ -18,12 +18,12 @@ use super::{
 };
 
 /// A connection of HTTP/1.1 while it runs.
-type Running = Pin<Box<dyn Future<Output = hyper::Result<()>>>>;
+type RunningDial = Pin<Box<dyn Future<Output = hyper::Result<()>>>>;
 
 /// The present connection of a client, see the module.
 pub(crate) struct CurrentConnection {
     redial: Redial,
-    running: RefCell<Option<Running>>,
+    running: RefCell<Option<RunningDial>>,
     /// The end of the connection, until it was reported.
     ended: Cell<Option<hyper::Result<()>>>,
     /// Replacements that are under way: the end of the connection is theirs.
@@ -37,7 +37,7 @@ pub(crate) struct Replacement(Rc<CurrentConnection>);
 /// Another connection to the same server, which runs while it is polled.
 pub(crate) struct OtherConnection {
     pub(crate) upstream: Upstream,
-    pub(crate) running: Running,
+    pub(crate) running: RunningDial,
 }
 
 impl CurrentConnection {

@@ -7,7 +7,7 @@ use rustls_pki_types::ServerName;
 use tokio::{io::BufReader, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client};
 
-use super::server::{OwnSocket, Server, Understood};
+use super::server::{Capabilities, OwnSocket, Server};
 use crate::{config::Route, outcome::Closed};
 use ctrlmesh_net::{
     OrigDst, UpstreamAddr,
@@ -55,7 +55,7 @@ pub(crate) struct UpstreamConn {
     pub(crate) server: Arc<Server>,
     /// The dialled `HOST:PORT`.
     pub(crate) name: String,
-    pub(crate) understood: Arc<Understood>,
+    pub(crate) understood: Arc<Capabilities>,
     pub(crate) own: OwnSocket,
     pub(crate) redial: Redial,
 }

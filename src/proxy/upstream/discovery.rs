@@ -10,9 +10,9 @@ use http::{HeaderValue, StatusCode};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use percent_encoding::utf8_percent_encode;
 
-use super::{behalf::OnBehalf, connection::Upstream};
+use super::{behalf::ClientContext, connection::Upstream};
 use crate::outcome::Why;
-use ctrlmesh_policy::{GroupResource, RequestAction, Sharding};
+use ctrlmesh_policy::{GroupResource, Sharding};
 use ctrlmesh_wire::{RequestInfo, Resource, query::ESCAPED};
 
 /// Timeout of a discovery request.
@@ -56,30 +56,29 @@ pub(crate) fn group_path(group: &str, version: &str) -> String {
     }
 }
 
-/// The way of a request under `sharding`, with the knowledge of whether one name over all
-/// namespaces is one object. If discovery fails, the error is the way of a
-/// collection, and discovery is requested again the next time.
-pub(crate) async fn settled_action(
+/// The error where discovery does not answer, or not with the resource.
+pub(crate) struct Undiscovered;
+
+/// Whether the resource of a request is namespaced, if the decision about the request depends on it. If
+/// discovery fails, it is requested again the next time.
+pub(crate) async fn namespaced(
     upstream: &Upstream,
     sharding: &Sharding,
     info: &RequestInfo<'_>,
-    own: OnBehalf<'_>,
-) -> Result<RequestAction, RequestAction> {
-    let action = sharding.action(info);
-    let Some(resource) = info.resource().filter(|_| action.depends_on_namespaced()) else {
-        return Ok(action);
+    own: ClientContext<'_>,
+) -> Result<Option<bool>, Undiscovered> {
+    let Some(resource) = info.resource().filter(|_| sharding.depends_on_namespaced(info)) else {
+        return Ok(None);
     };
     // Boxed, as most requests do not need it.
-    match Box::pin(is_namespaced(upstream, resource, own)).await {
-        Some(is_namespaced) => Ok(sharding.settled_action(info, is_namespaced)),
-        None => Err(sharding.settled_action(info, true)),
-    }
+    let known = Box::pin(is_namespaced(upstream, resource, own)).await;
+    known.ok_or(Undiscovered).map(Some)
 }
 
 async fn is_namespaced(
     upstream: &Upstream,
     resource: &Resource<'_>,
-    own: OnBehalf<'_>,
+    own: ClientContext<'_>,
 ) -> Option<bool> {
     let key = GroupResource::of(resource);
     let known = upstream.understood.of(&key).and_then(|known| known.is_namespaced);

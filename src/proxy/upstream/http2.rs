@@ -109,8 +109,8 @@ type Upload = Option<Pin<Box<dyn Future<Output = ()>>>>;
 /// The time when the upstream last sent a part of a response.
 type Heard = Rc<Cell<Instant>>;
 
-/// Begins HTTP/2 and waits for the upstream's SETTINGS, so that the client can be offered the same
-/// stream limit before it opens its first stream. Fails if the upstream ends the connection.
+/// Begins HTTP/2 and waits for the upstream's SETTINGS. The client can then be offered the same stream limit
+/// before it opens its first stream. Fails if the upstream ends the connection.
 pub(crate) async fn connect<T>(io: T, bounds: Bounds) -> Result<(Sender, Connection<T>), h2::Error>
 where
     T: AsyncRead + AsyncWrite + Unpin,

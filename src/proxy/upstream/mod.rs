@@ -6,25 +6,25 @@
 
 mod behalf;
 mod body;
+mod capabilities;
 mod connection;
 mod current;
 mod dial;
 mod discovery;
 mod hop_by_hop;
 pub(super) mod http2;
-mod past;
+mod position_store;
 mod server;
-mod understood;
 
 pub(super) use self::{
-    behalf::{Kept, METADATA, NoAnswer, OnBehalf, whole, with_target},
+    behalf::{ClientContext, METADATA, NoAnswer, SavedRequest, whole, with_target},
     body::{ClientBody, Leftover, Place, RequestBody, Room, UPLOAD_WINDOW, Whole},
+    capabilities::{Probe, understood},
     connection::{Broken, Cut, Line, MAX_HEADER_COUNT, Upstream, UpstreamBody, h1_requests},
     current::{CurrentConnection, OtherConnection, Replacement},
     dial::{Destination, Redial, UpstreamConn, UpstreamTlsStream},
-    discovery::{Served, group_path, path as discovery_path, settled_action},
+    discovery::{Served, group_path, namespaced, path as discovery_path},
     hop_by_hop::strip_hop_by_hop,
-    past::{KeptPositions, Unwritable},
-    server::{Abilities, BadTls, OwnSockets, RootedTls, Server, Understood},
-    understood::{Probe, understood},
+    position_store::{PositionStore, Unwritable},
+    server::{Abilities, BadTls, Capabilities, OwnSockets, RootedTls, Server},
 };

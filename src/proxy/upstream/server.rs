@@ -17,8 +17,8 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 pub(super) use self::abilities::Knowledge;
-pub(crate) use self::abilities::{Abilities, Understood};
-use super::past::KeptPositions;
+pub(crate) use self::abilities::{Abilities, Capabilities};
+use super::position_store::PositionStore;
 use crate::config::{Pushdown, Route};
 use ctrlmesh_net::{
     ClientAddr, Clock,
@@ -34,7 +34,7 @@ pub(crate) struct Server {
     pub(crate) sockets: OwnSockets,
     pub(crate) pushdown: Pushdown,
     pub(crate) abilities: Abilities,
-    pub(crate) positions: KeptPositions,
+    pub(crate) positions: PositionStore,
 }
 
 /// TLS towards a server by the CAs of a file, which may get others.
@@ -69,7 +69,7 @@ impl RootedTls {
         self.tls.load()
     }
 
-    /// Reads the CAs anew if the file has changed; returns whether it had. Fails with [`BadTls`], and
+    /// Reads the CAs again if the file has changed; returns whether it had. Fails with [`BadTls`], and
     /// keeps the present ones.
     pub(crate) fn refresh(&self) -> Result<bool, BadTls> {
         let now = content(&self.path)?;
@@ -99,16 +99,16 @@ fn tls_by(path: &Path, content: &[u8], clock: &Clock) -> Result<UpstreamTls, Bad
 /// The local address alone is not enough: a client on this machine may have the port of one of our
 /// sockets, as long as the two dial different addresses.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OwnSockets(Arc<Mutex<HashSet<Ends>>>);
+pub(crate) struct OwnSockets(Arc<Mutex<HashSet<ConnectionEnds>>>);
 
 /// The local and the dialled address.
-type Ends = (SocketAddr, SocketAddr);
+type ConnectionEnds = (SocketAddr, SocketAddr);
 
 /// A connection in [`OwnSockets`], until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OwnSocket {
     all: OwnSockets,
-    ends: Ends,
+    ends: ConnectionEnds,
 }
 
 impl OwnSockets {

@@ -26,8 +26,8 @@ pub struct Leaving {
     /// The position at which it leaves. The API server too puts the version of a deletion into its
     /// DELETED event, and a client without bookmarks resumes from there.
     pub at: u64,
-    /// The time of a deletion to show, in seconds since 1970, for clients that take no other sign for
-    /// an end.
+    /// The time of a deletion to show, in seconds since 1970. It is for clients that take no other
+    /// sign for an end.
     pub deleted: Option<i64>,
 }
 
@@ -53,7 +53,7 @@ struct Whole<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
+struct LeavingMetadata<'a> {
     #[serde(borrow, default)]
     resource_version: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -67,7 +67,7 @@ fn json(object: &[u8], version: &str, deleted: Option<Timestamp>) -> Option<Vec<
     object.trim_ascii_start().strip_prefix(b"{")?;
     let whole: Whole<'_> = serde_json::from_slice(object).ok()?;
     let text = whole.metadata.get();
-    let meta: Metadata<'_> = serde_json::from_str(text).ok()?;
+    let meta: LeavingMetadata<'_> = serde_json::from_str(text).ok()?;
     let open = place(object, text)?.start + 1;
     let is_empty = text.strip_prefix('{')?.trim_ascii_start() == "}";
     let mut fields = vec![(VERSION, meta.resource_version, format!("\"{version}\""))];
@@ -110,11 +110,12 @@ const PROTO_GRACE: u8 = 10;
 
 fn protobuf(object: &[u8], version: &str, deleted: Option<Timestamp>) -> Option<Vec<u8>> {
     let mut found = fields(object)?.into_iter().filter(|field| field.number == PROTO_METADATA);
-    let (Some(Field { kind: BYTES, all, value, .. }), None) = (found.next(), found.next()) else {
+    let (Some(LeavingField { kind: BYTES, all, value, .. }), None) = (found.next(), found.next())
+    else {
         return None;
     };
     let known = object.get(value)?;
-    let is_ours = |field: &Field| {
+    let is_ours = |field: &LeavingField| {
         field.number == u64::from(PROTO_VERSION)
             || deleted.is_some()
                 && [PROTO_DELETION, PROTO_GRACE].map(u64::from).contains(&field.number)
@@ -139,7 +140,7 @@ fn protobuf(object: &[u8], version: &str, deleted: Option<Timestamp>) -> Option<
 const BYTES: u64 = 2;
 
 /// One field of a message.
-struct Field {
+struct LeavingField {
     number: u64,
     kind: u64,
     all: Range<usize>,
@@ -147,7 +148,7 @@ struct Field {
 }
 
 /// The fields of a message (protobuf's encoding guide, "Message Structure").
-fn fields(message: &[u8]) -> Option<Vec<Field>> {
+fn fields(message: &[u8]) -> Option<Vec<LeavingField>> {
     let mut fields = Vec::new();
     let mut at = 0;
     while at < message.len() {
@@ -166,7 +167,7 @@ fn fields(message: &[u8]) -> Option<Vec<Field>> {
         };
         let value = at..at.checked_add(length).filter(|end| *end <= message.len())?;
         at = value.end;
-        fields.push(Field { number: tag >> 3, kind: tag & 7, all: begin..at, value });
+        fields.push(LeavingField { number: tag >> 3, kind: tag & 7, all: begin..at, value });
     }
     Some(fields)
 }

@@ -22,9 +22,9 @@ use self::{
 };
 use super::object::walk::Node;
 
-/// Replaces each name and namespace that the body gives its object by `rename` of the decoded one (a
-/// JSON Patch may give several), and returns the new body; `None` if none changes. `rename` sees them
-/// in the order of the body. Takes time in proportion to the body: milliseconds for the worst 3 MiB.
+/// Replaces each name and namespace that the body gives its object by `rename` of the decoded one. A
+/// JSON Patch may give several. Returns the new body; `None` if none changes. `rename` sees them in
+/// the order of the body. Takes time in proportion to the body: milliseconds for the worst 3 MiB.
 pub fn rename(
     kind: BodyKind,
     body: &[u8],

@@ -11,7 +11,7 @@ use crate::{
 /// New bytes in place of others.
 pub(super) type Edit = (Range<usize>, Vec<u8>);
 
-/// The edits that write each new text in place of the one that was found, in the order of the body.
+/// The edits that write each new text in place of the found one, in the order of the body.
 /// All that was found is in one message, where the body is protobuf.
 pub(super) fn edits(
     kind: BodyKind,
@@ -24,7 +24,7 @@ pub(super) fn edits(
         edits.push((found.at, encode(kind, first, &new)));
         around = found.around;
     }
-    // Each message around them is longer by what is longer in it.
+    // Each message around the edits grows by as much as its content.
     for token in around.iter().rev() {
         let [old, new] = edits.iter().fold([0, 0], |[old, new], (at, bytes): &Edit| {
             [old + at.len() as u64, new + bytes.len() as u64]

@@ -3,11 +3,11 @@
 //! Hides the encodings. `walk` descends along the few paths that matter, and skips everything else;
 //! [`crate::frames`] walks bodies of lists and watches with it.
 
+mod metadata;
 mod read;
-mod said;
 pub(crate) mod walk;
 
+pub use metadata::{Labels, Object, Owner, Owners, Wanted};
 pub use read::Reader;
 pub(crate) use read::walk_one;
-pub use said::{Labels, Object, Owner, Owners, Wanted};
 pub use walk::Fault;

@@ -19,8 +19,8 @@ pub struct Review<'a> {
     pub subresource: &'a str,
     /// The namespace; empty if the object is in none. That of a Namespace is its own name.
     pub namespace: &'a str,
-    /// The name, as far as it was read; empty where the API server has yet to generate it, and in a
-    /// deletecollection.
+    /// The name, as far as it was read. It is empty where the API server has yet to generate it, and
+    /// in a deletecollection.
     pub name: &'a str,
     /// Whether the object is of the kind that a subresource has (Scale, Eviction, Binding,
     /// TokenRequest): its labels are not those of the resource.

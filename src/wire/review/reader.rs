@@ -32,7 +32,7 @@ pub struct Reader {
     request: Part,
     kind: Part,
     resource: Part,
-    /// The innermost part that is open, beside the request.
+    /// The innermost part that is open, next to the request.
     open: Option<Node>,
     read: u64,
     is_over: bool,
@@ -177,7 +177,7 @@ impl Reader {
         if std::mem::replace(&mut part.has_begun, true) {
             return Err(NotReview::Repeated(name));
         }
-        // What is no map states no facts.
+        // A part that is no map states no facts.
         part.is_known = !is_map;
         match node {
             Node::ReviewRequest if is_null || !is_map => Err(NotReview::Missing(name)),
@@ -230,7 +230,7 @@ impl Reader {
     }
 }
 
-/// Whether the object's kind is that of the resource itself, as for the Bindings that are created
+/// Whether the object's kind is that of the resource itself. This holds for the Bindings that are created
 /// under their own name.
 fn is_kind_of(asked: &Asked<'_>) -> bool {
     let ((kind, _), (_, resource)) = (asked.of, asked.resource);

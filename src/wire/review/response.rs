@@ -37,13 +37,13 @@ mod tests {
                 "response": {"uid": "u\"1", "allowed": true},
             });
             assert_eq!(read(response(version, "u\"1", None)), allowed);
-            let status = Status::new(Reason::Forbidden, "nobody owns it");
+            let status = Status::new(Reason::Forbidden, "no one owns it");
             let denied = read(response(version, "u", Some(&status)));
             let response = &denied["response"];
             assert_eq!(response["allowed"], false);
             assert_eq!(response["status"]["code"], 403);
             assert_eq!(response["status"]["reason"], "Forbidden");
-            assert_eq!(response["status"]["message"], "nobody owns it");
+            assert_eq!(response["status"]["message"], "no one owns it");
         }
     }
 }

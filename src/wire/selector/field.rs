@@ -44,8 +44,8 @@ impl FieldSelector {
         self.terms.iter().filter(demands).min_by_key(|term| &term.raw).map(|term| &*term.value)
     }
 
-    /// The selector with values of one field replaced if `replace` returns a new one, for both
-    /// operators (an excluded name is still a name). The other terms stay unchanged. `None` if
+    /// The selector with values of one field replaced if `replace` returns a new one. Both operators
+    /// are treated so (an excluded name is still a name). The other terms stay unchanged. `None` if
     /// nothing was replaced.
     pub fn replace(
         &self,

@@ -39,13 +39,13 @@ enum Kind {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Token<'a> {
+struct SelectorToken<'a> {
     kind: Kind,
     text: &'a str,
     at: usize,
 }
 
-impl Token<'_> {
+impl SelectorToken<'_> {
     fn unexpected(&self, expected: &str) -> SelectorError {
         let found = if self.kind == Kind::End { "the end" } else { self.text };
         SelectorError { position: self.at, reason: format!("found {found:?}, expected {expected}") }
@@ -58,16 +58,16 @@ impl Token<'_> {
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    peeked: Option<Token<'a>>,
+    peeked: Option<SelectorToken<'a>>,
 }
 
 impl<'a> Parser<'a> {
-    fn peek(&mut self) -> Token<'a> {
+    fn peek(&mut self) -> SelectorToken<'a> {
         let lexer = &mut self.lexer;
         *self.peeked.get_or_insert_with(|| lexer.token())
     }
 
-    fn next(&mut self) -> Token<'a> {
+    fn next(&mut self) -> SelectorToken<'a> {
         self.peeked.take().unwrap_or_else(|| self.lexer.token())
     }
 
@@ -146,7 +146,7 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    fn token(&mut self) -> Token<'a> {
+    fn token(&mut self) -> SelectorToken<'a> {
         while self.byte().is_some_and(is_space) {
             self.position += 1;
         }
@@ -154,7 +154,7 @@ impl<'a> Lexer<'a> {
         let kind = match self.byte() {
             None | Some(0) => {
                 self.position = self.text.len();
-                return Token { kind: Kind::End, text: "", at };
+                return SelectorToken { kind: Kind::End, text: "", at };
             }
             Some(byte) if is_special(byte) => self.special(),
             Some(_) => self.word(),
@@ -164,7 +164,7 @@ impl<'a> Lexer<'a> {
         if self.byte() == Some(0) {
             self.position += 1;
         }
-        Token { kind, text, at }
+        SelectorToken { kind, text, at }
     }
 
     fn special(&mut self) -> Kind {

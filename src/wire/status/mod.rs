@@ -43,7 +43,7 @@ pub struct Status {
 /// All fields of a Status, in the API server's order for JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Object<'a> {
+struct StatusObject<'a> {
     kind: &'static str,
     api_version: &'static str,
     metadata: BTreeMap<(), ()>,
@@ -92,7 +92,7 @@ impl Status {
     }
 
     /// The body of a response with [`Encoding::content_type`], byte for byte as the API server
-    /// writes it (except YAML, where it quotes less).
+    /// writes it. YAML is the exception: the API server quotes less there.
     pub fn encode(&self, encoding: Encoding) -> Bytes {
         let mut out = Vec::with_capacity(512);
         match encoding {
@@ -127,9 +127,15 @@ impl Status {
         out.into()
     }
 
-    fn object(&self) -> Object<'_> {
+    fn object(&self) -> StatusObject<'_> {
         let metadata = BTreeMap::new();
-        Object { kind: "Status", api_version: "v1", metadata, status: "Failure", failure: self }
+        StatusObject {
+            kind: "Status",
+            api_version: "v1",
+            metadata,
+            status: "Failure",
+            failure: self,
+        }
     }
 
     fn value(&self) -> Value {

@@ -57,7 +57,7 @@ impl ClientFrames {
         }
     }
 
-    /// Bytes of the present head, as far as it says by now.
+    /// Bytes of the present head, as far as it says already.
     fn head_length(&self) -> usize {
         match (self.has, self.head[1] & 0x7F) {
             (0 | 1, _) => 2,

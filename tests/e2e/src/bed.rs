@@ -26,7 +26,7 @@ pub const CLUSTERS: &str = "CTRLMESH_TEST_CLUSTERS";
 /// The variable with the mark of a group of tests, which all processes of the group inherit.
 pub const GROUP: &str = "CTRLMESH_TEST_GROUP";
 
-/// Writes down that a cluster of this kind starts, where somebody counts them.
+/// Writes down that a cluster of this kind starts, where someone counts them.
 pub(crate) fn count_cluster(kind: &str) -> Result<()> {
     let Some(path) = env::var_os(CLUSTERS).filter(|path| !path.is_empty()) else { return Ok(()) };
     let context = || format!("counting clusters in {}", path.display());
@@ -112,7 +112,7 @@ pub struct Swept {
 /// Removes the beds whose owners are dead.
 ///
 /// A living owner is recognized by the lock that it holds, not by its process id, which another
-/// process may have by now.
+/// process may have already.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A load balancer in front of API servers, whose network fails when it is told to.
+//! A load balancer in front of API servers, whose network fails when it is notified to.
 
 use std::{
     io::{Read, Write},

@@ -73,7 +73,7 @@ pub use self::{
     programs::{Network, Program, tied, until},
     proxy::{Proxy, ProxyBuilder, ctrlmesh_binary},
     scenes::{
-        Binaries, Boundary, Installed, Mesh, NAMESPACE, OperatorPod, Run, Shards, Tool, Tools,
-        Webhooks, Widget, sample,
+        Binaries, Boundary, Installed, Mesh, NAMESPACE, OperatorPod, PodClient, Run, Shards, Tool,
+        Tools, Webhooks, Widget, sample,
     },
 };

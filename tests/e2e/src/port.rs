@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 /// A free port, reserved against all other processes of this machine.
 ///
 /// The sockets that reserve it are bound with SO_REUSEADDR and never listen. A server that binds
-/// with SO_REUSEADDR, as Go's and ours do, can listen beside them; the kernel chooses no reserved
+/// with SO_REUSEADDR, as Go's and ours do, can listen next to them; the kernel chooses no reserved
 /// port for a bind to port 0, nor for the local end of a connection.
 #[derive(Debug)]
 pub struct ReservedPort {

@@ -65,8 +65,8 @@ pub struct ProxyBuilder {
 }
 
 impl ProxyBuilder {
-    /// Has its certificate from a manager instead of a mesh CA of its own, by the files `ca.crt`,
-    /// `manager.crt` and `token` of this directory, as in an injected pod.
+    /// Gets its certificate from a manager instead of a mesh CA of its own. It uses the files
+    /// `ca.crt`, `manager.crt` and `token` of this directory, as in an injected pod.
     #[must_use]
     pub fn enrols_with(mut self, manager: &Manager, directory: &Path) -> Self {
         let address = format!("localhost:{}", manager.address().port());
@@ -95,8 +95,8 @@ impl ProxyBuilder {
         self
     }
 
-    /// Takes the policy from the cluster instead of a file, with this kubeconfig, as in a pod of
-    /// `namespace` with the label `app: operator`.
+    /// Takes the policy from the cluster instead of a file, with this kubeconfig. The proxy acts as
+    /// in a pod of `namespace` with the label `app: operator`.
     #[must_use]
     pub fn policy_of_cluster(mut self, kubeconfig: &Path, namespace: &str) -> Self {
         self.cluster = Some((kubeconfig.to_owned(), namespace.to_owned()));

@@ -179,7 +179,7 @@ fn pod(namespace: &str) -> Value {
     })
 }
 
-/// Creates an object; returns what is stored, and what kubectl says beside it.
+/// Creates an object; returns the stored data, and what kubectl says next to it.
 fn create(api: &ApiServer, object: &Value, flags: &[&str]) -> Result<(Value, String)> {
     let mut child = api
         .kubectl_client()

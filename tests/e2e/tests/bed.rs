@@ -18,8 +18,8 @@ const SHORT: Duration = Duration::from_secs(10);
 /// A name more of the shared server.
 const EXTRA: &str = "api.example.test";
 
-/// A server for the tests that neither stop one nor want another audit log; it ends with the last of
-/// them.
+/// A server for the tests that neither stop one nor want another audit log. It ends with the last
+/// of these tests.
 fn shared() -> Result<Arc<ApiServer>> {
     static SHARED: Mutex<Weak<ApiServer>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -105,7 +105,7 @@ fn reviewed(target: u16) -> [Value; 2] {
     [service, webhooks]
 }
 
-/// A policy that lets the pods of its namespace reach each other, and nobody else reach them.
+/// A policy that lets the pods of its namespace reach each other, and no one else reach them.
 fn network_policy() -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1",

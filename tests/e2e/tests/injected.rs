@@ -122,7 +122,7 @@ fn the_api_server_takes_what_is_printed_and_adds_no_token() -> Result<()> {
             let stored = dry_run(&api, &sent)?;
             // Admission of ServiceAccounts finds its path taken in every container.
             ensure!(names(&stored, "volumes") == names(&sent, "volumes"), "{stored:#}");
-            // What the server filled in is no obstacle to injecting anew.
+            // What the server filled in is no obstacle to injecting again.
             let again = injected(stored.clone(), sidecar)?;
             ensure!(names(&again, "initContainers") == names(&sent, "initContainers"));
             ensure!(

@@ -66,7 +66,7 @@ fn times_are_recorded_and_what_is_gone_or_slow_is_refused() -> Result<()> {
     let scene = Scene::new("passes works")?;
     let (is_ok, text) = scene.run(&["--enforce-times"])?;
     ensure!(is_ok && text.contains("2 tests have no committed time"), "{text}");
-    ensure!(!scene.times().exists(), "nobody asked for times");
+    ensure!(!scene.times().exists(), "no one asked for times");
     let (is_ok, text) = scene.run(&["--record-times"])?;
     ensure!(is_ok && text.contains("\ntest result: ok. 2 passed; 0 failed;"), "{text}");
     let (is_ok, text) = scene.run(&["--enforce-times"])?;
@@ -100,7 +100,7 @@ fn times_are_recorded_and_what_is_gone_or_slow_is_refused() -> Result<()> {
     with_late("1.0")?;
     let (is_ok, text) = scene.run(&["--enforce-times"])?;
     ensure!(!is_ok && text.contains("\ntoo slow: scripted late took 50.0 s"), "{text}");
-    ensure!(scene.run(&[])?.0, "it is only named where nobody enforces times");
+    ensure!(scene.run(&[])?.0, "it is only named where no one enforces times");
     Ok(())
 }
 

@@ -77,7 +77,7 @@ fn is_written_out(given: &Fields) -> bool {
     !given.contains_key("<<")
 }
 
-/// `Convert_url_Values_To_v1_DeleteOptions`; `None` for what is no number.
+/// `Convert_url_Values_To_v1_DeleteOptions`; `None` if a value is no number.
 fn of_query(raw: &str) -> Option<Fields> {
     let mut given = Fields::new();
     for key in [
@@ -103,7 +103,7 @@ fn of_query(raw: &str) -> Option<Fields> {
     Some(given)
 }
 
-/// `Some(None)` for what is well-formed and no `DeleteOptions`, `None` for what is not.
+/// `Some(None)` for a well-formed message that is no `DeleteOptions`, `None` for a malformed one.
 fn of_protobuf(body: &[u8]) -> Option<Option<Fields>> {
     let Some(envelope) = body.strip_prefix(MAGIC) else { return Some(None) };
     let envelope = protobuf::fields(envelope)?;
@@ -116,7 +116,7 @@ fn of_protobuf(body: &[u8]) -> Option<Option<Fields>> {
     for field in protobuf::fields(raw.map_or(&[][..], |raw| raw.bytes))? {
         let number = protobuf::varint(field.bytes, &mut 0);
         let text = std::str::from_utf8(field.bytes);
-        // Whoever writes a tag in more bytes than it needs is no client.
+        // No client writes a tag in more bytes than it needs.
         let (name, value) = match (field.number, field.wire, number, text) {
             _ if field.tag_length > 1 => return Some(None),
             (1, 0, Some(seconds), _) => ("gracePeriodSeconds", seconds.cast_signed().into()),

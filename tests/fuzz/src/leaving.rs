@@ -5,7 +5,7 @@ use serde_json::Value;
 
 const AT: u64 = 9_876_543_210;
 
-/// What is changed once is not changed again, and in JSON nothing else is.
+/// A second change gives the same bytes. In JSON nothing else is changed.
 pub(crate) fn change(input: &[u8]) {
     for encoding in [Encoding::Json, Encoding::Cbor, Encoding::Protobuf, Encoding::Yaml] {
         for deleted in [None, Some(1_800_000_000)] {

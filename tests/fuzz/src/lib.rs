@@ -10,7 +10,7 @@
 //! - `delete`: what goes out for one object has its version and all that the client asked for.
 //! - `review`: the facts of an admission review, against a plain decoder, as they arrive.
 //! - `request`: what the API server makes of a request line, against its own rules told again.
-//! - `query`, `selector`: the same for the parts of a query, and what is written is what was read.
+//! - `query`, `selector`: the same for the parts of a query; a written one is read as the same.
 //! - `websocket`: what a client sends, and the frames of a watch, by the RFC's rules told again.
 //! - `leaving`: the metadata of an object that leaves, against a plain decoder.
 

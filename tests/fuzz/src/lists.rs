@@ -91,7 +91,7 @@ fn check<'a>(
             tree::check_list(&before, &read(&whole.left).expect("what left is well-formed"));
         }
         (Err(Refused), Err(_)) => {}
-        (Err(Refused), Ok(_)) => panic!("passed a list that nobody can judge"),
+        (Err(Refused), Ok(_)) => panic!("passed a list that no one can judge"),
         // Numbers of more than 32 digits are not followed.
         (Ok(_), Err(Fault::Length)) => {}
         (Ok(_), Err(fault)) => panic!("{fault:?} in a list that is one"),
@@ -112,7 +112,7 @@ fn check_protobuf(body: &[u8], whole: &Outcome) {
             assert_eq!(whole.left, list.expected);
         }
         (Body::List(_), Err(fault)) => panic!("{fault:?} in a list that is one"),
-        (Body::Refused | Body::Malformed, Ok(_)) => panic!("passed a list that nobody can judge"),
+        (Body::Refused | Body::Malformed, Ok(_)) => panic!("passed a list that no one can judge"),
         (Body::Refused | Body::Malformed, Err(_)) | (Body::Other, _) => {}
     }
 }

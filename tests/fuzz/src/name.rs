@@ -1,4 +1,4 @@
-//! The name and the namespace in the body of a write, which are replaced where plain readers see
+//! The name and the namespace in the body of a write. They are replaced where plain readers see
 //! them, and nowhere else.
 
 use std::cell::RefCell;

@@ -10,7 +10,7 @@ use http::Method;
 
 use crate::text::{first, required, terms, unescape};
 
-/// The fields of upstream's `RequestInfo`; what is empty is not there.
+/// The fields of upstream's `RequestInfo`; empty ones are left out.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Info {
     is_resource: bool,

@@ -54,8 +54,8 @@ fn read(pieces: &[&[u8]]) -> Result<Told, NotReview> {
     Ok(all)
 }
 
-/// Any split gives the same; what is told is what a plain decoder finds, and what is refused is no
-/// review to it either, or one that decoders read differently.
+/// Any split gives the same facts. A plain decoder finds the same facts. A refused body is no
+/// review to that decoder either, or one that decoders read differently.
 pub(crate) fn facts(body: &[u8]) {
     let whole = read(&[body]);
     for pieces in splits(body) {

@@ -11,7 +11,7 @@ struct Pair<'a> {
     value: Vec<u8>,
 }
 
-/// `url.ParseQuery`: what is broken is left out.
+/// `url.ParseQuery`: broken parts are left out.
 fn pairs(raw: &str) -> Vec<Pair<'_>> {
     let read = |raw| {
         let (key, value) = str::split_once(raw, '=').unwrap_or((raw, ""));
@@ -115,7 +115,7 @@ pub(crate) fn selector(input: &[u8]) {
     }
 }
 
-/// What is written is read as the same, and is the same when it is written again.
+/// A written selector is read as the same, and is the same when it is written again.
 fn check_label(selector: &Selector) {
     let text = selector.to_string();
     assert_eq!(Selector::parse(&text).as_ref(), Ok(selector), "{text:?}");

@@ -1,4 +1,4 @@
-//! Watches, byte by byte as somebody might send them.
+//! Watches, byte by byte as someone might send them.
 
 use ctrlmesh::wire::{
     Encoding, ResourceVersion,
@@ -99,7 +99,7 @@ fn check(encoding: Encoding, told: Vec<(&[u8], Option<Told>)>, whole: &Outcome) 
     let (mut left, mut seen, mut events) = (Vec::new(), Vec::new(), Vec::new());
     let (mut fault, mut is_whole) = (None, true);
     for (raw, told) in told {
-        // What is no event ends the stream, for one reason or another.
+        // Bytes that are no event end the stream, for one reason or another.
         let Some(Told { kind, version, object }) = told else {
             // A number that is cut off by the end of its message is known by the byte behind it.
             fault = whole.fault;
@@ -111,7 +111,7 @@ fn check(encoding: Encoding, told: Vec<(&[u8], Option<Told>)>, whole: &Outcome) 
             fault = Some(Fault::Event);
             break;
         }
-        // In the binary encodings nobody asks for Tables.
+        // In the binary encodings no one asks for Tables.
         let is_table = object.as_ref().is_ok_and(Seen::is_table);
         let verdict = match object {
             _ if is_table => Verdict::Unknown,

@@ -106,7 +106,7 @@ impl Event {
     }
 
     fn protobuf(&self) -> Vec<u8> {
-        // A number, eight bytes, four bytes and a message that nobody knows.
+        // A number, eight bytes, four bytes and a message that no one knows.
         let noise = [
             vec![0x78, 0xff, 0xff, 0x03, 0x71, 1, 2, 3, 4, 5, 6, 7, 8, 0x6d, 1, 2, 3, 4],
             field(1000, b"\x0a\x03abc"),

@@ -12,7 +12,7 @@ use ctrlmesh_fuzz::TARGETS;
 
 type Seeds = BTreeMap<String, Vec<u8>>;
 
-/// What is in a folder, by name.
+/// The entries of a folder, by name.
 fn entries(folder: &Path) -> BTreeMap<String, PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path)).collect()

@@ -1,5 +1,5 @@
-//! The real binary in the memory of a sidecar, while clients do to it all that they can at once,
-//! and a controller renews its Lease.
+//! The real binary in the memory of a sidecar. Meanwhile clients do to it all that they can at
+//! once, and a controller renews its Lease.
 
 use std::{
     fs,
@@ -234,8 +234,8 @@ async fn list(call: Call) {
     body.end();
 }
 
-/// Renews the Lease until the test is over, on a thread of its own, so that it does not wait for
-/// the test. Returns the number of renewals and the longest time of one.
+/// Renews the Lease until the test is over. It has a thread of its own, so that it does not wait
+/// for the test. Returns the number of renewals and the longest time of one.
 fn renew(
     proxy: SocketAddr,
     trust: Vec<u8>,
@@ -347,9 +347,9 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
     stand_still(&taken).await;
     let room = || metric(&process, "ctrlmesh_upload_memory_bytes", &[]);
     until("a full room", room, |bytes| *bytes > 27.9 * MIB as f64).await;
-    tell("420 uploads that nobody takes");
+    tell("420 uploads that no one takes");
 
-    // Watches that nobody reads.
+    // Watches that no one reads.
     for _ in 0..5 {
         let tls = connect(process.addr, config(&trust, &[H2]), "kubernetes").await.unwrap();
         let mut client = Client::over(tls, Http::Two, 1 << 10).await;
@@ -358,7 +358,7 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
         }
         clients.push(client);
     }
-    tell("600 watches that nobody reads");
+    tell("600 watches that no one reads");
 
     let mut client = connect_to().await;
     let mut response = client.send(request(Method::GET, ALL)).await.unwrap();
@@ -368,7 +368,7 @@ async fn all_that_clients_may_hold_fits_the_container_and_the_lease_is_renewed()
     }
     assert!(length > OBJECTS / 2 * 400, "{length} bytes of a list");
     tell("a list of 200,000 objects");
-    // The first says what is wanted, the second what has been moved.
+    // The first write says what the pod wants, the second what has been moved.
     let writes = || async { ring.writes.lock().unwrap().len() };
     until("a renewal of the pod's own Lease", writes, |count| *count > 2).await;
 

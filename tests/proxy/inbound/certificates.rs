@@ -63,7 +63,7 @@ async fn bad_certificate_that_is_not_there_yet() {
     let (code, text) = until("readyz", says, |(_, text)| text.contains("[-]webhook")).await;
     assert_eq!(code, 503, "{text}");
     assert!(text.contains("tls.crt"), "it names a file: {text}");
-    TcpStream::connect(blue.addr).await.expect_err("nobody answers for the operator");
+    TcpStream::connect(blue.addr).await.expect_err("no one answers for the operator");
     // The controller, which may write the certificate itself, starts behind this page.
     let (code, text) = scrape::page(blue.process.admin, "/startupz").await;
     assert_eq!((code, text.contains("webhook")), (200, false), "{text}");

@@ -162,7 +162,7 @@ async fn i13_a_review_that_meets_the_close_of_an_idle_connection_is_sent_again()
     let (answer, ()) = tokio::join!(pending, answer);
     assert_eq!(text(answer.unwrap()).await, (200, "{}".to_owned()));
 
-    // What is no review may be what is to be done once.
+    // A request that is no review may have an effect that must happen only once.
     let mut client = mesh.client(&mesh.shards[0], Http::One).await;
     let pending = client.send(post("/orders", "{\"one\":{}}".to_owned()));
     let (answer, _) = tokio::join!(pending, operator.closes());

@@ -77,7 +77,7 @@ async fn i13_what_is_no_review_is_the_local_operators() {
     }
     let mut other_kind = call(review("green"));
     other_kind.headers_mut().insert("content-type", HeaderValue::from_static("text/plain"));
-    // Nobody unpacks it: the API server sends none.
+    // No one unpacks it: the API server sends none.
     let mut packed = call(review("green"));
     packed.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
     let mut other_method = call(review("green"));
@@ -126,7 +126,7 @@ async fn bad_two_policies_at_once_cost_one_hop() {
 }
 
 #[tokio::test]
-async fn bad_server_name_that_is_absent_or_foreign_is_the_operators_to_judge() {
+async fn bad_unknown_sni_gets_the_webhook_certificate() {
     let mut mesh = Mesh::start().await;
     for name in ["127.0.0.1", "10.96.0.1"] {
         // An address is sent as no name at all.

@@ -86,7 +86,7 @@ async fn i13_an_owner_that_was_here_a_moment_ago_is_waited_for() {
     assert!(body.contains("no pod of shard green"), "{body}");
     assert!(begun.elapsed().as_secs() >= 4, "{:?}", begun.elapsed());
 
-    // A call that is given less time is told so within it.
+    // A call that is given less time is notified so within it.
     let begun = std::time::Instant::now();
     let short = post("/validate?timeout=2s", review("green"));
     let (code, body) = text(client.send(short).await.unwrap()).await;
@@ -168,7 +168,7 @@ async fn bad_address_that_another_pod_has_taken_over() {
 async fn bad_stranger_is_no_peer() {
     let mut mesh = Mesh::start().await;
     let blue = &mesh.shards[0];
-    // Whoever has no certificate of the mesh gets no word in.
+    // A peer without a certificate of the mesh cannot send a request.
     let ca = mesh.mesh_ca_pem();
     let config = client::config(&ca, &[H2]);
     let tls = client::connect(blue.addr, config, "peer.ctrlmesh").await;

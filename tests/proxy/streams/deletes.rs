@@ -133,7 +133,7 @@ async fn t56_a_judged_deletecollection_deletes_versions_of_its_own() {
 async fn bad_options_of_a_deletecollection_that_go_on_and_on() {
     for http in Http::BOTH {
         let (mut upstream, proxy, mut client) = scene_of(&half(), http).await;
-        // Nobody announces how long they are.
+        // No one announces how long they are.
         let (sent, options) = client::upload(Method::DELETE, CONFIGMAPS);
         let pending = client.send(sent);
         options.send("{\"kind\":\"DeleteOptions\"".to_owned() + &" ".repeat(40 << 10)).await;
@@ -302,7 +302,7 @@ async fn bad_t56_the_boundary_moves_while_a_collection_is_deleted() {
     first.json(200, "{}");
     let (code, body) = client::text(pending.await.unwrap()).await;
     assert!(code == 409 && body.contains("\"Conflict\""), "{code} {body}");
-    assert!(upstream.is_quiet(), "the other one is somebody else's now");
+    assert!(upstream.is_quiet(), "the other one is someone else's now");
     proxy.until_metric("ctrlmesh_refusals_total", &[("reason", "scope_changed")], 1.0).await;
 
     // A change of another resource's limit does not count.

@@ -111,7 +111,7 @@ async fn t48_a_range_is_pushed_down_once_a_list_has_echoed_it() {
     let (mut upstream, proxy, mut client) = scene(&half_by_uid()).await;
     let answer = |probe: Call| {
         assert_eq!(probe.query("shardSelector").as_deref(), Some(HALF));
-        // The API server prints the selector anew.
+        // The API server prints the selector again.
         probe.json(200, &echo(&HALF.replace(", ", ",")));
     };
     let (pushed, _) = probed(&mut client, &mut upstream, answer).await;

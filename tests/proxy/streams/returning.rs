@@ -97,7 +97,7 @@ async fn a_watch_that_comes_back_late_is_brought_over_from_each_scope_since() {
         call.json(200, &page(100, "", &[item("two", 8, 0)]));
         goes_on(upstream, "red").await
     };
-    // Nobody was shown anything by green, but a late answer could have been.
+    // No one was shown anything by green, but a late answer could have been.
     proxy.until_metric(CHANGES, &[("how", "returned")], 0.0).await;
     let (_events, mut seen, _client) = come_back(&proxy, &mut upstream, Http::Two, over).await;
     let told = [("DELETED", "one"), ("DELETED", "three"), ("ADDED", "two"), ("BOOKMARK", "100")];
@@ -121,7 +121,7 @@ async fn who_comes_back_for_no_bookmarks_gets_none() {
 #[tokio::test]
 async fn bad_return_that_cannot_be_told_lists_again() {
     for http in Http::BOTH {
-        // The position is compacted, nobody was shown it, or seventeen scopes are since.
+        // The position is compacted, no one was shown it, or seventeen scopes are since.
         let (mut upstream, proxy) = scene(http, &["green"]).await;
         let mut client = Client::new(&proxy, http).await;
         assert!(!resumes(&mut client, &mut upstream, CONFIGMAPS, 100).await);

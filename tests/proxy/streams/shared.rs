@@ -118,7 +118,7 @@ pub(super) async fn ends_clean(response: &mut Response<Incoming>) {
     assert!(end.is_none(), "{end:?}");
 }
 
-/// What a watch is told that comes back while the API server cannot list what has changed hands.
+/// What a watch is notified that comes back while the API server cannot list what has changed hands.
 pub(super) async fn cannot_come_back(
     client: &mut Client,
     upstream: &mut Upstream,

@@ -1,4 +1,4 @@
-//! Objects that all shards are shown, whoever owns them.
+//! Objects that all shards are shown, no matter which shard owns them.
 
 use ctrlmesh::wire::media::Encoding;
 use http::Method;
@@ -70,7 +70,7 @@ async fn what_is_shared_is_listed_and_watched_and_its_change_is_told() {
         events.send(event("ADDED", "keys", 106)).await;
         sees(&mut seen, &[("ADDED", "x")]).await;
 
-        // What is shared besides is listed alone.
+        // The proxy lists the newly shared objects alone.
         proxy.change_policy(&shown_policy("[a]", "[keys, more]")).await;
         events.given_up().await;
         moves(soon("the list", upstream.call()).await, "more", "m");

@@ -325,7 +325,7 @@ async fn bad_websocket_clients_that_do_not_read_share_one_room() {
     more.offer(large(16)).await;
     second.ends(NORMAL).await;
     more.given_up().await;
-    // One that reads has all, also beside it.
+    // One that reads has all, also next to it.
     let mut third = Client::new(&proxy, Http::One).await;
     let sent = handshake("&allowWatchBookmarks=true", &[]);
     let (small, mut third) = opened(&mut third, &mut upstream, sent, Encoding::Json).await;

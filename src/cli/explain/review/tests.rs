@@ -44,7 +44,7 @@ fn review(operation: &str, team: &str) -> Value {
 fn explained(configs: &str, review: &Value) -> String {
     let own = from_documents(configs.as_bytes(), "blue", None).unwrap();
     let all = all_of(configs.as_bytes(), "blue", None).unwrap();
-    let siblings = Siblings::of(&own, &all, None).unwrap();
+    let siblings = ControllerShards::of(&own, &all, None).unwrap();
     let reader = read(&mut review.to_string().as_bytes()).unwrap();
     explanation(&own.config.object, siblings.as_ref(), &reader.review().unwrap())
 }
@@ -73,10 +73,10 @@ fn all() -> String {
         ("the shard has it", CONFIGS.to_owned(), review("CREATE", "blue")),
         ("another has it", CONFIGS.to_owned(), review("UPDATE", "green")),
         ("another has it, which may be away", with("ownerDown: Any"), review("UPDATE", "green")),
-        ("nobody has it", CONFIGS.to_owned(), review("DELETE", "red")),
-        ("nobody has it, allowed", with("unowned: Allow"), review("DELETE", "red")),
-        ("nobody has it, denied", with("unowned: Deny"), review("DELETE", "red")),
-        ("nobody who can be read has it", broken, review("CREATE", "red")),
+        ("no one has it", CONFIGS.to_owned(), review("DELETE", "red")),
+        ("no one has it, allowed", with("unowned: Allow"), review("DELETE", "red")),
+        ("no one has it, denied", with("unowned: Deny"), review("DELETE", "red")),
+        ("no one who can be read has it", broken, review("CREATE", "red")),
         ("no shard limits it", CONFIGS.to_owned(), pods),
         ("the labels are not in it", CONFIGS.to_owned(), scale("u")),
         ("nor is a uid", CONFIGS.to_owned(), scale("")),

@@ -14,7 +14,7 @@ use crate::shard::{
 use ctrlmesh_api::{LockRef, lease};
 
 pub(super) fn judge(facts: &Facts, judgement: &mut Judgement) {
-    // Its shards hold other Leases by now.
+    // Its shards hold other Leases already.
     if before::root_of(facts).is_some() {
         return;
     }

@@ -1,6 +1,6 @@
 //! The judgement of a workload: what its root needs, what stands in the way, and what cannot be known.
 //!
-//! Hides by which facts each is told. Asks no cluster, and prints nothing.
+//! Hides by which facts each is notified. Asks no cluster, and prints nothing.
 
 mod hooks;
 mod judgement;

@@ -73,7 +73,7 @@ fn autoscalers(facts: &Facts, wanted: &Wanted, judgement: &mut Judgement) {
     }
 }
 
-/// The values by which an upgrade keeps what is patched.
+/// The Helm values with which an upgrade keeps the patched fields.
 fn helm(name: &str, facts: &Facts, wanted: &Wanted, judgement: &mut Judgement) {
     let says = format!("Helm made it (release {name}): an upgrade may undo the patch");
     let release = judgement.seen("the Helm release", &facts.release).and_then(Option::as_ref);

@@ -16,7 +16,7 @@ use crate::yaml;
 /// The largest release that is read, in bytes: a Secret has at most one mebibyte of it, compressed.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// A release, by what is said of it.
+/// A release, by the text of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::shard) struct Release {
     /// Its name.

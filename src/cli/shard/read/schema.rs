@@ -65,7 +65,7 @@ fn is_reference(fields: &Map<String, Value>) -> bool {
     let is_text = |field: &str| {
         fields.get(field).is_some_and(|schema| schema.get("type").is_some_and(|is| is == "string"))
     };
-    // A dashboard's or a claim's metadata has labels beside them.
+    // A dashboard's or a claim's metadata has labels next to them.
     is_text("name") && is_text("namespace") && !fields.contains_key("labels")
 }
 

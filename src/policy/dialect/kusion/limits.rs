@@ -16,7 +16,7 @@ use ctrlmesh_api::{ClusterScoped, Limit, Resources};
 use ctrlmesh_wire::{dns::is_label, selector::Selector};
 
 /// A limit's claim to a pair of group and resource, and the field that makes it.
-struct Claim {
+struct LimitClaim {
     limit: usize,
     field: String,
     rule: Rule,
@@ -29,7 +29,7 @@ pub(super) fn limits(
     problems: &mut Problems,
     warnings: &mut Vec<Problem>,
 ) -> Vec<(Rule, Arc<DraftScope>)> {
-    let mut claims: Vec<Claim> = Vec::new();
+    let mut claims: Vec<LimitClaim> = Vec::new();
     let mut rules = Vec::new();
     for (number, limit) in limits.iter().enumerate() {
         let field = format!("{at}[{number}]");
@@ -49,7 +49,7 @@ pub(super) fn limits(
             None if computed.is_none() => None,
             given => {
                 let mut boundary = given.unwrap_or_else(Boundary::everything);
-                // What is in no namespace has none of the keys. A word about it counts more.
+                // Cluster-scoped objects has none of the keys. A word about it counts more.
                 if limit.cluster_scoped.is_none() {
                     boundary.has_cluster_scoped &= computed.as_ref().is_none_or(|one| one.has(""));
                 }
@@ -71,13 +71,13 @@ pub(super) fn limits(
                 continue;
             }
             rules.push((rule.clone(), Arc::clone(&scope)));
-            claims.push(Claim { limit: number, field, rule });
+            claims.push(LimitClaim { limit: number, field, rule });
         }
     }
     rules
 }
 
-fn conflict(rule: &Rule, other: &Claim) -> String {
+fn conflict(rule: &Rule, other: &LimitClaim) -> String {
     let mut what = format!(
         "{rule} is limited already by {} as {}: name a resource in one limit only",
         other.field, other.rule

@@ -127,7 +127,7 @@ fn target(given: &api::Root, problems: &mut Problems) -> Option<RootTarget> {
         }
         (one, _) => {
             let what = match one {
-                Some(_) => "is given beside targetStatefulSet: give one of the two",
+                Some(_) => "is given next to targetStatefulSet: give one of the two",
                 None => {
                     "is missing: give the kind, Deployment or StatefulSet, and the name of the workload \
                          whose pods are sharded"
@@ -139,7 +139,7 @@ fn target(given: &api::Root, problems: &mut Problems) -> Option<RootTarget> {
     }
 }
 
-/// The config of a shard, but for its pods and its lot.
+/// The config of a shard, but for its pods and its partition.
 fn template(
     object: &ObjectRef,
     spec: &ShardingConfigSpec,
@@ -161,7 +161,7 @@ fn template(
     template
 }
 
-/// What every shard has beside its own pods: certificates, settings, accounts.
+/// What every shard has next to its own pods: certificates, settings, accounts.
 fn beside_the_pods(namespace: &str) -> Shared {
     Shared {
         api_groups: vec![String::new()],
@@ -171,7 +171,7 @@ fn beside_the_pods(namespace: &str) -> Shared {
     }
 }
 
-/// What is in no namespace, if all shards are shown it.
+/// Cluster-scoped objects, if all shards are shown it.
 fn outside(given: &api::Root, by: By, problems: &mut Problems) -> Vec<Shared> {
     let is_whole = given.resource_selector.is_empty();
     let of_first = if is_whole { RootClusterScoped::Shared } else { RootClusterScoped::First };
@@ -211,7 +211,7 @@ fn number(number: u32, field: &str, most: u32, problems: &mut Problems) -> bool 
     is_possible
 }
 
-/// A selector beside a root holds for the pods of all shards. One by the names of pods would leave all
+/// A selector next to a root holds for the pods of all shards. One by the names of pods would leave all
 /// but one shard without pods.
 fn selected(spec: &ShardingConfigSpec, problems: &mut Problems) {
     let Some(selector) = &spec.selector else { return };
@@ -285,7 +285,7 @@ fn canary(given: &api::Canary, problems: &mut Problems) -> Option<Canary> {
         names: (!names.is_empty()).then_some(names),
         buckets: (!given.in_shard_hash.is_empty()).then(|| IntervalSet::numbers(buckets)),
     };
-    if canary.lot().is_nothing() {
+    if canary.partition().is_nothing() {
         let what = match (&canary.names, &canary.buckets) {
             (Some(_), Some(_)) => {
                 "has no objects: none of inNamespaces is in one of the buckets inShardHash"

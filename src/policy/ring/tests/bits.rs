@@ -1,13 +1,13 @@
 //! Pieces of a resource as sets of cells.
 
 use super::super::Claim;
-use crate::{Area, GroupResource, Piece, Rule};
+use crate::{ByResource, GroupResource, ObjectSet, Rule};
 
 /// Cells of a resource, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bits(pub(super) u8);
 
-impl Piece for Bits {
+impl ObjectSet for Bits {
     fn nothing() -> Self {
         Self(0)
     }
@@ -45,17 +45,17 @@ impl Layout {
         )
     }
 
-    pub(super) fn area(self, cells: u8) -> Area<Bits> {
+    pub(super) fn area(self, cells: u8) -> ByResource<Bits> {
         let rule = |cell| Rule::of(&self.resource(cell));
         match self {
             Self::Resources => {
-                Area::new([0, 1].map(|cell| (rule(cell), Some(Bits(cells >> cell & 1)))))
+                ByResource::new([0, 1].map(|cell| (rule(cell), Some(Bits(cells >> cell & 1)))))
             }
-            Self::Namespaces => Area::new([(rule(0), Some(Bits(cells)))]),
+            Self::Namespaces => ByResource::new([(rule(0), Some(Bits(cells)))]),
         }
     }
 
-    pub(super) fn cells(self, area: &Area<Bits>) -> u8 {
+    pub(super) fn cells(self, area: &ByResource<Bits>) -> u8 {
         let of = |cell| area.find(&Rule::of(&self.resource(cell))).map_or(0, |bits| bits.0);
         if self == Self::Resources { of(0) | of(1) << 1 } else { of(0) }
     }

@@ -1,7 +1,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{Answer, Claim, Lease, Listing, Phase, Ring, Saying, Timing, Wanted, Watched, Write},
+    super::{
+        Answer, Claim, DesiredScope, Handover, Lease, Listing, Phase, Saying, Timing, Watched,
+        Write,
+    },
     bits::{Bits, Layout},
 };
 use crate::{GroupResource, Rule};
@@ -13,8 +16,8 @@ fn after(seconds: u64) -> Duration {
     BEGIN + Duration::from_secs(seconds)
 }
 
-fn wanted(ring: &str, shard: &str, cells: u8) -> Wanted<Bits> {
-    Wanted {
+fn wanted(ring: &str, shard: &str, cells: u8) -> DesiredScope<Bits> {
+    DesiredScope {
         ring: ring.into(),
         shard: shard.into(),
         birth: (0, shard.into()),
@@ -32,16 +35,16 @@ fn listing(leases: &[Lease<Bits>]) -> Listing<Bits> {
     Listing { leases: leases.to_vec(), is_consistent: true }
 }
 
-fn open(ring: &Ring<Bits>) -> Option<u8> {
+fn open(ring: &Handover<Bits>) -> Option<u8> {
     ring.open().map(|area| LAYOUT.cells(area))
 }
 
-fn shown(ring: &Ring<Bits>) -> Option<u8> {
+fn shown(ring: &Handover<Bits>) -> Option<u8> {
     ring.shown().map(|area| LAYOUT.cells(area))
 }
 
 /// The next write, which says something.
-fn saying(ring: &mut Ring<Bits>, now: Duration) -> Saying<Bits> {
+fn saying(ring: &mut Handover<Bits>, now: Duration) -> Saying<Bits> {
     match ring.next_write(now) {
         Some(Write::Claim(saying)) => saying,
         other => panic!("{other:?}"),
@@ -49,9 +52,9 @@ fn saying(ring: &mut Ring<Bits>, now: Duration) -> Saying<Bits> {
 }
 
 /// The Leases that are to be watched, and whether a list is to be made.
-fn reads(ring: &mut Ring<Bits>, now: Duration) -> (Option<String>, bool) {
+fn reads(ring: &mut Handover<Bits>, now: Duration) -> (Option<String>, bool) {
     let watched = ring.to_watch().map(|watched| match watched {
-        Watched::Ring => "ring".to_owned(),
+        Watched::Handover => "ring".to_owned(),
         Watched::Own(version) => format!("own {version}"),
     });
     (watched, ring.next_read(now).is_some())
@@ -62,8 +65,8 @@ fn stored(version: &str) -> Answer {
 }
 
 /// A pod of shard `a` that alone wants these cells, and has them open.
-fn opened(cells: u8, timing: Timing) -> Ring<Bits> {
-    let mut ring = Ring::new("me", timing);
+fn opened(cells: u8, timing: Timing) -> Handover<Bits> {
+    let mut ring = Handover::new("me", timing);
     ring.configure(wanted("ring", "a", cells), BEGIN);
     // Two calls in all.
     assert_eq!(ring.next_read(BEGIN), None);
@@ -158,19 +161,19 @@ fn those_whose_claims_stand_in_the_way_are_named() {
 fn a_pod_watches_the_leases_of_others_while_it_goes_by_them() {
     let mut ring = opened(0b01, Timing::default());
     assert_eq!(ring.to_watch(), Some(Watched::Own("1")));
-    // Nobody needs to be seen who claims what is open here: he waits.
+    // Another pod that claims the objects open here need not be seen: it waits.
     assert!(!ring.changed(lease("one", Some("b"), "5", LAYOUT.claim(0b01)), after(1)));
     // A renewal is no reason for another watch.
     saying(&mut ring, after(10));
     assert_eq!(ring.to_watch(), Some(Watched::Own("1")));
     ring.answered(stored("2"), after(10));
     assert_eq!(reads(&mut ring, after(10)), (Some("own 2".into()), false));
-    // What is lost needs nobody else's Lease.
+    // Lost objects need no other pod's Lease.
     ring.configure(wanted("ring", "a", 0), after(11));
     saying(&mut ring, after(11));
     ring.answered(stored("3"), after(11));
     assert_eq!(reads(&mut ring, after(11)), (Some("own 3".into()), false));
-    // What is gained does: by a list, and by a watch if somebody has it.
+    // Gained objects need the other pods' Leases: by a list, and by a watch if another pod has them.
     ring.configure(wanted("ring", "a", 0b10), after(12));
     saying(&mut ring, after(12));
     ring.answered(stored("4"), after(12));
@@ -178,7 +181,7 @@ fn a_pod_watches_the_leases_of_others_while_it_goes_by_them() {
     let mine = lease("me", Some("a"), "4", LAYOUT.claim(0b10));
     let theirs = lease("one", Some("b"), "6", LAYOUT.claim(0b10));
     ring.listed(listing(&[theirs, mine]), after(12));
-    assert_eq!((ring.phase(), ring.to_watch()), (Phase::Waiting, Some(Watched::Ring)));
+    assert_eq!((ring.phase(), ring.to_watch()), (Phase::Waiting, Some(Watched::Handover)));
     ring.deleted("one", after(13));
     assert_eq!((open(&ring), ring.to_watch()), (Some(0b10), Some(Watched::Own("4"))));
     // The own one is watched always.
@@ -195,7 +198,7 @@ fn a_pod_goes_by_the_leases_of_others_where_two_configs_want_the_same() {
     ring.see_configs(vec![wanted("ring", "b", 0b11)], after(1));
     assert_eq!(reads(&mut ring, after(1)), (None, true));
     ring.listed(listing(std::slice::from_ref(&mine)), after(1));
-    assert_eq!((ring.phase(), ring.to_watch()), (Phase::Open, Some(Watched::Ring)));
+    assert_eq!((ring.phase(), ring.to_watch()), (Phase::Open, Some(Watched::Handover)));
     ring.unfollowed();
     assert_eq!(reads(&mut ring, after(2)), (None, true));
     ring.listed(listing(&[mine]), after(2));
@@ -205,22 +208,22 @@ fn a_pod_goes_by_the_leases_of_others_where_two_configs_want_the_same() {
     // Where silence counts, everybody's is listened for.
     let silent_after = Some(Duration::from_secs(30));
     let ring = opened(0b01, Timing { silent_after, ..Timing::default() });
-    assert_eq!(ring.to_watch(), Some(Watched::Ring));
+    assert_eq!(ring.to_watch(), Some(Watched::Handover));
 }
 
 #[test]
 fn what_two_configs_want_stays_with_the_elder_and_the_other_says_so() {
-    let resources = |ring: &Ring<Bits>| {
+    let resources = |ring: &Handover<Bits>| {
         ring.overlaps()
             .into_iter()
             .map(|(rule, shard)| (rule, shard.to_owned()))
             .collect::<Vec<_>>()
     };
-    let mut ring = Ring::new("me", Timing::default());
+    let mut ring = Handover::new("me", Timing::default());
     let (elder, younger) = (wanted("ring", "a", 0b11), wanted("ring", "b", 0b10));
     ring.configure(younger.clone(), BEGIN);
     ring.see_configs(vec![elder, younger.clone()], BEGIN);
-    assert_eq!(ring.next_write(BEGIN), None, "nobody knows who has it");
+    assert_eq!(ring.next_write(BEGIN), None, "no one knows who has it");
     assert_eq!(ring.next_read(BEGIN), Some("ring"));
     let other = lease("other", Some("a"), "1", LAYOUT.claim(0b11));
     ring.listed(listing(&[other]), BEGIN);
@@ -272,7 +275,7 @@ fn a_lease_deleted_by_hand_closes_all_and_shows_the_same() {
 
 #[test]
 fn an_answer_to_what_was_asked_before_the_claim_opens_nothing() {
-    let mut ring = Ring::new("me", Timing::default());
+    let mut ring = Handover::new("me", Timing::default());
     ring.configure(wanted("ring", "a", 1), BEGIN);
     // Whose it is, the Leases say.
     ring.see_configs(vec![wanted("ring", "b", 1)], BEGIN);
@@ -332,7 +335,7 @@ fn a_silent_pod_is_passed_over_when_a_list_shows_the_same_version_late() {
 
 #[test]
 fn a_new_process_keeps_the_claim_of_the_last() {
-    let mut ring = Ring::new("me", Timing::default());
+    let mut ring = Handover::new("me", Timing::default());
     ring.configure(wanted("ring", "a", 0b01), BEGIN);
     assert_eq!(saying(&mut ring, BEGIN).replaces, None);
     ring.answered(Answer::Conflict, BEGIN);
@@ -352,7 +355,7 @@ fn a_new_process_keeps_the_claim_of_the_last() {
 
 #[test]
 fn a_new_process_whose_first_answer_is_lost_reads_who_has_written() {
-    let mut ring = Ring::new("me", Timing::default());
+    let mut ring = Handover::new("me", Timing::default());
     ring.configure(wanted("ring", "a", 0b01), BEGIN);
     saying(&mut ring, BEGIN);
     ring.answered(Answer::Unknown, BEGIN);

@@ -1,7 +1,7 @@
 //! The machine by itself, and every interleaving of a small ring.
 
 mod bits;
+mod encoding;
 mod explorer;
-mod form;
 mod machine;
-mod standing;
+mod pod_status;

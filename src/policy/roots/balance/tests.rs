@@ -195,9 +195,9 @@ proptest! {
         }
     }
 
-    /// The weight of a piece is what is asked for, to the next atom.
+    /// The weight of a piece is the question for, to the next atom.
     #[test]
-    fn i15_a_piece_reaches_as_far_as_its_weight(
+    fn i15_range_size_is_proportional_to_weight(
         atoms in prop::collection::btree_map(0..1000_u128, 0..9_u64, 0..30),
         from in 0..900_u128,
         size in 1..100_u128,
@@ -234,7 +234,7 @@ fn i15_beside_a_namespace_that_fills_a_shard_the_others_have_equal_parts() {
     assert!(small.iter().all(|count| (80..=110).contains(count)), "{small:?}");
 }
 
-/// The light share has as many ranges as there may be, and none of them is beside the heavy one's.
+/// The light share has as many ranges as there may be. None of them is next to a range of the heavy share.
 #[test]
 fn i15_a_share_without_room_for_a_range_gets_none_and_all_keep_what_they_have() {
     let cells: u128 = 4 * u128::try_from(MOST_SPANS).unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::roots::{
-    Hold, Load, Situation, Step, Write, step,
+    Blocked, Load, Situation, Step, Write, step,
     tests::{World, names, objects, root},
 };
 
@@ -177,7 +177,7 @@ proptest! {
     }
 }
 
-/// The children after the pods of these shards run, and the writes of the next step with what holds it up.
+/// Lets the pods of these shards run in the children. Returns the writes of the next step, and its obstacles.
 fn run(root: &Root, world: &mut World, ready: &Shards, now: &Situation<'_>) -> Step {
     for (name, child) in &mut world.children {
         let runs = root.shard_named(name).is_some_and(|shard| ready.contains(&shard));
@@ -236,12 +236,12 @@ fn a_new_shard_gets_its_share_once_it_is_ready_and_the_number_has_stood() {
     let third = || vec!["op-3-normal".to_owned()];
     let moving = Situation { is_settled: false, ..settled(&shards) };
     let step = run(&root, &mut world, &normals(1..=2), &moving);
-    assert_eq!(step.holds, [Hold::NotReady(third())]);
+    assert_eq!(step.holds, [Blocked::NotReady(third())]);
     assert_eq!(write(&mut world, &step), ["empty op-3-normal"]);
     let step = run(&root, &mut world, &shards, &moving);
-    assert_eq!((step.holds, step.phases), (vec![Hold::Settling(third())], vec![]));
+    assert_eq!((step.holds, step.phases), (vec![Blocked::Settling(third())], vec![]));
     let step = run(&root, &mut world, &normals(1..=2), &settled(&shards));
-    assert_eq!((step.holds, step.phases), (vec![Hold::NotReady(third())], vec![]));
+    assert_eq!((step.holds, step.phases), (vec![Blocked::NotReady(third())], vec![]));
     let step = run(&root, &mut world, &shards, &settled(&shards));
     assert_eq!(step.holds, []);
     let written = write(&mut world, &step);
@@ -260,8 +260,9 @@ fn a_shard_whose_pods_end_is_held_up_by_those_that_take_alone() {
     }
     // The pod of the first ends, and that of the third is not ready.
     let stay = normals(2..=4);
-    let lot = |world: &World, at: u32| world.children[&root.name(Shard::Normal(at))].lot.clone();
-    let third = lot(&world, 3);
+    let partition =
+        |world: &World, at: u32| world.children[&root.name(Shard::Normal(at))].partition.clone();
+    let third = partition(&world, 3);
     run(&root, &mut world, &normals([2, 4]), &settled(&stay));
     world.children.get_mut("op-3-normal").unwrap().pods.insert("op-3-normal-pod".to_owned());
     // Its proxy still answers.
@@ -270,21 +271,21 @@ fn a_shard_whose_pods_end_is_held_up_by_those_that_take_alone() {
     let written = write(&mut world, &ends);
     assert!(written.contains(&"empty op-1-normal".to_owned()), "{written:?}");
     assert!(!written.contains(&"put op-3-normal".to_owned()), "{written:?}");
-    assert_eq!(lot(&world, 3), third, "it keeps its part");
+    assert_eq!(partition(&world, 3), third, "it keeps its part");
     for object in ["ant", "bee", "cat", ""] {
         let object = (object.to_owned(), "u".to_owned());
         assert_eq!(world.owners(&object), 1, "{object:?}");
     }
-    // Without any that is ready nobody gets it.
+    // Without any that is ready no one gets it.
     let mut world = two(&root);
     let (one, none) = (normals([2]), Shards::new());
-    let first = lot(&world, 1);
+    let first = partition(&world, 1);
     run(&root, &mut world, &none, &settled(&one));
     world.children.get_mut("op-2-normal").unwrap().pods.insert("op-2-normal-pod".to_owned());
     world.children.get_mut("op-1-normal").unwrap().is_claimed = true;
     let held = step(&root, &world.children, &settled(&one));
     assert_eq!(held.phases, [[]; 0], "{held:?}");
-    assert_eq!(lot(&world, 1), first);
+    assert_eq!(partition(&world, 1), first);
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 //! object.
 //!
 //! Hides how each is computed. Knows no object. Words: a *computed key* is the key of such a label,
-//! by either prefix; what is in no namespace has none of them.
+//! by either prefix; cluster-scoped objects has none of them.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -26,7 +26,7 @@ enum Key {
     /// The sum of the name's characters, modulo 32: what KusionStack's code stamps
     /// (`pkg/utils/hash.go` of controller-mesh).
     ShardHash,
-    /// The FNV-1a hash of the name, modulo 32: the key that its documents have, which nobody stamps.
+    /// The FNV-1a hash of the name, modulo 32: the key that its documents have, which no one stamps.
     ShardingHash,
     /// `true`.
     Control,
@@ -62,7 +62,7 @@ impl Key {
         }
     }
 
-    /// The value for a namespace. `None` if it is empty: what is in no namespace has no such label.
+    /// The value for a namespace. `None` if it is empty: cluster-scoped objects has no such label.
     fn value(self, namespace: &str) -> Option<&str> {
         match self {
             _ if namespace.is_empty() => None,

@@ -123,8 +123,8 @@ impl Lock {
         Ok(Self { asked, suffix: suffix.into(), suffix_there: there.into() })
     }
 
-    /// The shard's name of the lock that the controller calls so; the name itself if it is that
-    /// already, as clients use that of an answer. `None` if it is another object.
+    /// The shard's name of the lock that the controller calls `name`. The name itself if it is the
+    /// shard's already, as clients use the name of an answer. `None` if it is another object.
     pub(super) fn renamed(&self, name: &str, is_there: bool) -> Option<String> {
         let suffix = if is_there { &*self.suffix_there } else { &*self.suffix };
         match name.strip_suffix(suffix) {

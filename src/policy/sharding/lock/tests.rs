@@ -105,7 +105,7 @@ fn t72_a_lock_of_another_namespace_is_a_lease_beside_the_pods() {
         (format!("{ELSEWHERE}/op"), elsewhere),
         (format!("{ELSEWHERE}/op.kube-system---blue"), elsewhere),
         (format!("{LEASES}/op.kube-system---blue"), elsewhere),
-        // The lock of this name beside the pods is another one.
+        // The lock of this name next to the pods is another one.
         (format!("{LEASES}/op"), Some("ns/op---blue")),
         (format!("{LEASES}/op-webhook"), Some("ns/op-webhook.kube-system---blue")),
         (format!("{ELSEWHERE}/op.kube-system---green"), None),

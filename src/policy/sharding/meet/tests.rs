@@ -331,7 +331,7 @@ fn what_may_have_something_in_common_is_not_disjoint() {
         (with("a=b", any_namespaced()), with("c=d", any_namespaced())),
         (with("", matching("^a")), with("", matching("z$"))),
         (with("", matching("a")), with("", matching("b"))),
-        // What is in no namespace is in both.
+        // Cluster-scoped objects is in both.
         (with("", everywhere(named(&["a"]))), with("", everywhere(named(&["b"])))),
         (
             with("", hashed(HashOf::Uid, CUTS[0], CUTS[1])),

@@ -1,6 +1,6 @@
 //! The part of a scope that another does not own.
 //!
-//! Hides which differences a scope can say: a scope is a conjunction, and what is left of it without
+//! Hides which differences a scope can say: a scope is a conjunction, and the rest of it without
 //! another is one only if a single condition tells the two apart. Does not know whose they are.
 
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ impl Scope {
             }
             Condition::Inside(boundary) => whole.outside(&boundary)?,
         };
-        // What is not proven is of no use to who claims it.
+        // A rest that is not proven disjoint is of no use to the pod that claims it.
         rest.is_disjoint(other).then_some(rest)
     }
 
@@ -53,7 +53,7 @@ impl Scope {
                 rest.names = Some(BTreeSet::new());
             }
             if rule.of() == HashOf::Uid {
-                // What is in no namespace has a uid, too.
+                // Cluster-scoped objects has a uid, too.
                 rest.has_cluster_scoped = has_cluster_scoped;
                 if has_cluster_scoped && !cut.has_cluster_scoped || rest.hash.is_none() {
                     return None;

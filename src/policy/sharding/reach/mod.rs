@@ -1,5 +1,5 @@
-//! The namespaces and the hashes of the objects that a share keeps, and of those that one share keeps
-//! and another does not. So a list of them need not be of everything.
+//! The namespaces and the hashes of the objects that a share keeps. Also those of the objects that one
+//! share keeps and another does not. So a list of them need not be of everything.
 
 mod hashes;
 
@@ -84,7 +84,7 @@ impl<'a> Reach<'a> {
 
 /// The hashes of the objects that may change hands, or `None` if they are not known.
 pub(crate) fn changed_hashes(before: &Filter, after: &Filter) -> Option<Hashes> {
-    // What is shared counts whatever its hash is. What is shared before and after does not change hands.
+    // Shared objects count whatever their hash is. Objects shared before and after do not change hands.
     if shared_of(before) != shared_of(after) {
         return None;
     }

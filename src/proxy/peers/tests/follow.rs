@@ -21,11 +21,11 @@ use tower::service_fn;
 use super::{identity, pod, siblings};
 use crate::peers::{Peers, follow};
 use ctrlmesh_base::cluster::OwnAccess;
-use ctrlmesh_policy::Siblings;
+use ctrlmesh_policy::ControllerShards;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An API server with these pods. What is sent to a watch is sent by the test.
+/// An API server with these pods. The test itself sends the events of a watch.
 struct ApiServer {
     access: OwnAccess,
     state: Arc<State>,
@@ -123,16 +123,16 @@ fn answer(state: &State, request: &Request<Incoming>) -> Response<Body> {
 /// What follows the pods of an API server.
 struct Following {
     peers: Arc<Peers>,
-    siblings: watch::Sender<Option<Arc<Siblings>>>,
+    siblings: watch::Sender<Option<Arc<ControllerShards>>>,
     _task: JoinSet<()>,
 }
 
 impl Following {
-    fn start(server: &ApiServer, shards: Option<Arc<Siblings>>) -> Self {
+    fn start(server: &ApiServer, shards: Option<Arc<ControllerShards>>) -> Self {
         Self::of(server.access.clone(), shards)
     }
 
-    fn of(access: OwnAccess, shards: Option<Arc<Siblings>>) -> Self {
+    fn of(access: OwnAccess, shards: Option<Arc<ControllerShards>>) -> Self {
         let (peers, (siblings, receiver)) = (Arc::new(Peers::default()), watch::channel(shards));
         let mut task = JoinSet::new();
         let own = identity("own");

@@ -3,7 +3,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{identity, siblings, usable};
-use crate::peers::{Peers, Search};
+use crate::peers::{PeerPicker, Peers};
 
 /// A review that may wait for longer than any search takes.
 const LONG: Duration = Duration::from_secs(30);
@@ -18,7 +18,7 @@ fn put(peers: &Peers, pods: &[(&str, &str)]) {
 /// The pod that is found in blue, and the seconds that it took.
 async fn found(peers: &Peers) -> (Option<String>, u64) {
     let begun = Instant::now();
-    let owner = Search::new(peers, "blue", None, LONG).next().await;
+    let owner = PeerPicker::new(peers, "blue", None, LONG).next().await;
     (owner.map(|chosen| chosen.identity.name().to_owned()), begun.elapsed().as_secs())
 }
 
@@ -42,7 +42,7 @@ async fn i13_a_shard_that_had_a_pod_a_moment_ago_is_given_5_s_to_have_one_again(
     sleep(Duration::from_secs(24)).await;
     assert_eq!(found(&peers).await, (None, 5), "29 s after it was gone");
     assert_eq!(found(&peers).await, (None, 0), "34 s after it was gone");
-    assert_eq!(Search::new(&peers, "red", None, LONG).next().await.map(|_| ()), None);
+    assert_eq!(PeerPicker::new(&peers, "red", None, LONG).next().await.map(|_| ()), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +50,7 @@ async fn i13_a_pod_that_was_not_reached_is_tried_again_for_5_s() {
     let peers = Peers::default();
     put(&peers, &[("a", "blue")]);
     let begun = Instant::now();
-    let mut search = Search::new(&peers, "blue", None, LONG);
+    let mut search = PeerPicker::new(&peers, "blue", None, LONG);
     let mut last = None;
     while let Some(chosen) = search.next().await {
         let now = Instant::now();
@@ -70,7 +70,7 @@ async fn i13_a_review_waits_no_longer_than_its_timeout_allows() {
     put(&peers, &[]);
     for (wait, expected) in [(0, 0), (1_500, 1_500), (4_999, 4_999), (9_500, 5_000)] {
         let begun = Instant::now();
-        let mut search = Search::new(&peers, "blue", None, Duration::from_millis(wait));
+        let mut search = PeerPicker::new(&peers, "blue", None, Duration::from_millis(wait));
         assert!(search.next().await.is_none());
         let waited = u64::try_from(begun.elapsed().as_millis()).unwrap();
         assert!((expected..=expected + 1).contains(&waited), "{wait}: {waited}");
@@ -82,7 +82,7 @@ async fn i13_another_pod_comes_before_one_that_was_not_reached() {
     let peers = Peers::default();
     put(&peers, &[("a", "blue")]);
     let begun = Instant::now();
-    let mut search = Search::new(&peers, "blue", None, LONG);
+    let mut search = PeerPicker::new(&peers, "blue", None, LONG);
     let failed = Arc::clone(search.next().await.unwrap().peer());
     failed.was_reached(false, Instant::now());
     search.missed(failed);
@@ -106,10 +106,10 @@ async fn i13_a_pod_whose_operator_has_just_ended_waits_for_the_next_of_its_shard
         sleep(Duration::from_secs(2)).await;
         put(&peers, &[("a", "blue"), ("b", "green")]);
     };
-    let mut search = Search::new(&peers, "blue", Some(begun), LONG);
+    let mut search = PeerPicker::new(&peers, "blue", Some(begun), LONG);
     let (next, ()) = tokio::join!(search.next(), replaced);
     assert_eq!((next.unwrap().identity.clone(), begun.elapsed().as_secs()), (identity("a"), 2));
     let begun = Instant::now();
-    assert!(Search::new(&Peers::default(), "blue", Some(begun), LONG).next().await.is_none());
+    assert!(PeerPicker::new(&Peers::default(), "blue", Some(begun), LONG).next().await.is_none());
     assert_eq!(begun.elapsed().as_secs(), 5);
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::facts::{PodFacts, WatchedPod};
 use ctrlmesh_net::identity::PodIdentity;
-use ctrlmesh_policy::{Draft, Kind, Siblings, draft};
+use ctrlmesh_policy::{ControllerShards, Draft, Kind, draft};
 
 mod facts;
 mod follow;
@@ -16,7 +16,7 @@ mod session;
 mod table;
 
 /// The shards of these names. Their pods have the label `shard`.
-fn siblings(names: &[&str]) -> Arc<Siblings> {
+fn siblings(names: &[&str]) -> Arc<ControllerShards> {
     let config = |name: &&str| {
         let object = json!({
             "metadata": {"namespace": "ops", "name": name},
@@ -29,7 +29,7 @@ fn siblings(names: &[&str]) -> Arc<Siblings> {
     };
     let all: Vec<_> = names.iter().map(config).collect();
     let Ok(Draft::Sharding(own)) = &all[0] else { panic!("{:?}", all[0]) };
-    Arc::new(Siblings::of(own, &all, None).unwrap().unwrap())
+    Arc::new(ControllerShards::of(own, &all, None).unwrap().unwrap())
 }
 
 fn identity(name: &str) -> PodIdentity {

@@ -202,7 +202,7 @@ fn t23_a_list_lets_nobody_resume_who_may_hold_an_old_one() {
         grants.give(7, at(100), TWO, &pods);
         assert!(!grants.resume(7, at(100), TWO, &pods), "it may be the first client");
     }
-    // Both have been refused: whoever lists now has the present scope.
+    // Both have been refused: a client that lists now has the present scope.
     assert!(!grants.resume(7, at(100), TWO, &pods));
     grants.give(7, at(100), TWO, &pods);
     assert!(grants.resume(7, at(100), TWO, &pods));
@@ -294,7 +294,7 @@ fn t76_a_change_covers_what_the_last_process_showed() {
         kept.settle(kept.question().unwrap(), at(120));
         assert!(!kept.may_resume(at(120)) && kept.may_resume(at(121)));
         next.change(THREE, &b());
-        assert!(kept.may_resume(at(121)), "shown by nobody");
+        assert!(kept.may_resume(at(121)), "shown by no one");
     }
 }
 
@@ -376,7 +376,7 @@ fn a_position_is_of_each_scope_that_was_in_force_since() {
     positions.keep(&pods(), ONE, &a()).show(at(100), ONE);
     positions.change(TWO, &b());
     assert_eq!(former(&positions, 100, &b()).unwrap(), ["shard=a"]);
-    assert_eq!(former(&positions, 101, &b()), None, "nobody was shown it");
+    assert_eq!(former(&positions, 101, &b()), None, "no one was shown it");
     positions.keep(&pods(), TWO, &b()).show(at(200), TWO);
     positions.change(THREE, &c());
     assert_eq!(former(&positions, 7, &c()).unwrap(), ["shard=a", "shard=b"]);

@@ -10,12 +10,17 @@ use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
 use crate::{
-    outcome::{Access, Ended, Live},
+    outcome::{Ended, Live, RequestRecord},
     shared::Pair,
 };
 
 /// Copies both ways, half-closes included, until both directions have ended.
-pub(super) fn splice(pair: &Rc<Pair>, client: OnUpgrade, upstream: OnUpgrade, access: Access) {
+pub(super) fn splice(
+    pair: &Rc<Pair>,
+    client: OnUpgrade,
+    upstream: OnUpgrade,
+    access: RequestRecord,
+) {
     let open = Live::stream(&pair.worker.shared.metrics, "upgrade");
     pair.tasks.spawn(async move {
         let _open = open;

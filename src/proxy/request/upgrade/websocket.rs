@@ -8,7 +8,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    outcome::Access,
+    outcome::RequestRecord,
     shared::Pair,
     streams::{ReplyBody, WebSocket, refuse, send_events},
     upstream::ClientBody,
@@ -30,7 +30,7 @@ pub(in crate::request) struct Offered {
 /// protocol is ignored, as RFC 9110 section 7.8 allows, and so the API server does.
 pub(in crate::request) fn offered(
     request: &mut Request<ClientBody>,
-    access: &mut Access,
+    access: &mut RequestRecord,
 ) -> Result<Option<Offered>, Refused> {
     if request.version() != Version::HTTP_11
         || request.method() != Method::GET

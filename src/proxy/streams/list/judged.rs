@@ -61,8 +61,7 @@ impl JudgedList {
         })
     }
 
-    /// Waits until some bytes may be sent, so that a list that cannot be parsed is refused before
-    /// its head is sent.
+    /// Waits until some bytes may be sent. A list that cannot be parsed is thus refused before its head is sent.
     pub(crate) async fn begun(mut self) -> Result<Self, BodyError> {
         poll_fn(|cx| self.fill(cx)).await?;
         Ok(self)
@@ -85,8 +84,8 @@ impl JudgedList {
         self.filter.is_none() && self.out.is_empty()
     }
 
-    /// Reads from the upstream until some bytes may be sent, or it has ended; of the bytes that
-    /// have arrived, enough for a piece.
+    /// Reads from the upstream until some bytes may be sent, or it has ended. It takes enough of the arrived
+    /// bytes for a piece.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         while self.out.len() < PIECE && self.filter.is_some() {
             if !self.rest.is_empty() {

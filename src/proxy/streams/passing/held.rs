@@ -45,7 +45,7 @@ mod tests {
     use crate::shared::UNFINISHED;
 
     #[test]
-    fn the_large_share_a_room_and_the_small_need_none() {
+    fn only_objects_over_64_kib_count_against_the_budget() {
         let shown = Gauge::default();
         let room = Room::new(UNFINISHED, &shown);
         let [mut one, mut two, mut three] = [(); 3].map(|()| Held::new(&room));

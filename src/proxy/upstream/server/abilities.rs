@@ -26,14 +26,14 @@ const KNOWN_FOR: Duration = Duration::from_secs(600);
 /// The abilities of the servers behind the addresses of one cluster. An address and a certificate
 /// identify a server.
 #[derive(Debug, Default)]
-pub(crate) struct Abilities(Mutex<VecDeque<(Identity, Arc<Understood>)>>);
+pub(crate) struct Abilities(Mutex<VecDeque<(Identity, Arc<Capabilities>)>>);
 
 /// The dialled address, and the hash of the server's certificate.
 type Identity = (SocketAddr, [u8; 32]);
 
 /// Knowledge of one API server.
 #[derive(Debug, Default)]
-pub(crate) struct Understood(Mutex<HashMap<GroupResource, Noted>>);
+pub(crate) struct Capabilities(Mutex<HashMap<GroupResource, Noted>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Noted {
@@ -58,7 +58,7 @@ impl Abilities {
         &self,
         dialled: SocketAddr,
         certificate: &[u8],
-    ) -> Arc<Understood> {
+    ) -> Arc<Capabilities> {
         let identity = (dialled, Sha256::digest(certificate).into());
         let mut servers = self.0.lock();
         if let Some((_, known)) = servers.iter().find(|(known, _)| *known == identity) {
@@ -67,13 +67,13 @@ impl Abilities {
         if servers.len() == MAX_SERVERS {
             servers.pop_front();
         }
-        let understood = Arc::<Understood>::default();
+        let understood = Arc::<Capabilities>::default();
         servers.push_back((identity, Arc::clone(&understood)));
         understood
     }
 }
 
-impl Understood {
+impl Capabilities {
     /// The knowledge of a resource. `None` if no more resources are remembered.
     pub(in crate::upstream) fn of(&self, resource: &GroupResource) -> Option<Knowledge> {
         let mut all = self.0.lock();

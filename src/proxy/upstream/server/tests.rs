@@ -3,7 +3,7 @@ use std::{fs, path::Path, pin::pin};
 use futures_util::poll;
 
 use super::*;
-use crate::{feed::Feed, metrics::Metrics, positions::Resume};
+use crate::{metrics::Metrics, policy_store::PolicyStore, positions::Resume};
 use ctrlmesh_policy::{Epoch, GroupResource, Policy, from_documents};
 
 impl Server {
@@ -19,7 +19,7 @@ impl Server {
             sockets: OwnSockets::default(),
             pushdown: Pushdown::Off,
             abilities: Abilities::default(),
-            positions: KeptPositions::open(state_dir.map(Path::to_owned)).unwrap(),
+            positions: PositionStore::open(state_dir.map(Path::to_owned)).unwrap(),
         })
     }
 }
@@ -67,9 +67,9 @@ fn policy(limit: &str) -> Policy {
 fn a_change_raises_the_floors_of_each_server_by_its_own_positions() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let servers = dirs.each_ref().map(|dir| Server::never_dialled(Some(dir.path())));
-    let feed = Feed::new(servers.to_vec(), None, Arc::new(Metrics::new().0));
-    feed.install(policy("a"));
-    let before = feed.in_force().unwrap();
+    let policy_store = PolicyStore::new(servers.to_vec(), None, Arc::new(Metrics::new().0));
+    policy_store.install(policy("a"));
+    let before = policy_store.active().unwrap();
     let positions = servers.each_ref().map(|server| {
         let pods = GroupResource::new("", "pods");
         server.positions.get().unwrap().keep(&pods, before.epoch, &before.sharding)
@@ -77,15 +77,15 @@ fn a_change_raises_the_floors_of_each_server_by_its_own_positions() {
     for (position, shown) in positions.iter().zip([100, 7]) {
         position.show(Resume::Number(shown), before.epoch);
     }
-    feed.install(policy("b"));
+    policy_store.install(policy("b"));
     let may = |at| positions.each_ref().map(|to| to.may_resume(Resume::Number(at)));
     assert_eq!([7, 8, 100, 101].map(may), [[false; 2], [false, true], [false, true], [true; 2]]);
     for server in &servers {
-        server.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
+        server.positions.store(epoch_of(&policy_store), &policy_store.active().unwrap().sharding);
     }
     let stored = dirs.each_ref().map(|dir| {
         let again = Server::never_dialled(Some(dir.path()));
-        again.positions.raise_floors(before.epoch, &feed.in_force().unwrap().sharding);
+        again.positions.raise_floors(before.epoch, &policy_store.active().unwrap().sharding);
         let position = again.positions.get().unwrap().of(&GroupResource::new("", "pods"));
         position.may_resume(Resume::Number(50))
     });
@@ -93,15 +93,16 @@ fn a_change_raises_the_floors_of_each_server_by_its_own_positions() {
 }
 
 /// A process under policy `a` with its state directory.
-fn process(dir: &Path) -> (Arc<Server>, Feed) {
+fn process(dir: &Path) -> (Arc<Server>, PolicyStore) {
     let server = Server::never_dialled(Some(dir));
-    let feed = Feed::new(vec![Arc::clone(&server)], None, Arc::new(Metrics::new().0));
-    feed.install(policy("a"));
-    (server, feed)
+    let policy_store =
+        PolicyStore::new(vec![Arc::clone(&server)], None, Arc::new(Metrics::new().0));
+    policy_store.install(policy("a"));
+    (server, policy_store)
 }
 
-fn epoch_of(feed: &Feed) -> Epoch {
-    feed.in_force().unwrap().epoch
+fn epoch_of(policy_store: &PolicyStore) -> Epoch {
+    policy_store.active().unwrap().epoch
 }
 
 /// Whether the state of a directory vouches for a policy.
@@ -115,8 +116,8 @@ fn t76_what_one_process_does_not_know_the_next_does_not_either() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("positions.json"), "{").unwrap();
     for _process in 0..2 {
-        let (server, feed) = process(dir.path());
-        server.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
+        let (server, policy_store) = process(dir.path());
+        server.positions.store(epoch_of(&policy_store), &policy_store.active().unwrap().sharding);
         let pods = server.positions.get().unwrap().of(&GroupResource::new("", "pods"));
         assert!(!pods.may_resume(Resume::Number(1 << 40)));
     }
@@ -125,26 +126,26 @@ fn t76_what_one_process_does_not_know_the_next_does_not_either() {
 #[test]
 fn t76_the_state_vouches_for_no_policy_while_a_change_back_is_under_way() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, feed) = process(dir.path());
-    first.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
-    let (second, feed) = process(dir.path());
-    feed.install(policy("b"));
-    second.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
+    let (first, policy_store) = process(dir.path());
+    first.positions.store(epoch_of(&policy_store), &policy_store.active().unwrap().sharding);
+    let (second, policy_store) = process(dir.path());
+    policy_store.install(policy("b"));
+    second.positions.store(epoch_of(&policy_store), &policy_store.active().unwrap().sharding);
     assert!(vouches(dir.path()));
-    feed.install(policy("a"));
+    policy_store.install(policy("a"));
     assert!(!vouches(dir.path()));
 }
 
 #[tokio::test]
 async fn t76_the_state_is_stored_when_the_requests_of_all_former_policies_have_ended() {
     let dir = tempfile::tempdir().unwrap();
-    let (_server, feed) = process(dir.path());
-    let of_a = feed.in_force().unwrap();
-    feed.install(policy("b"));
-    let of_b = feed.in_force().unwrap();
-    let mut keeping = pin!(feed.keep_past());
+    let (_server, policy_store) = process(dir.path());
+    let of_a = policy_store.active().unwrap();
+    policy_store.install(policy("b"));
+    let of_b = policy_store.active().unwrap();
+    let mut keeping = pin!(policy_store.keep_past());
     assert!(poll!(&mut keeping).is_pending());
-    feed.install(policy("c"));
+    policy_store.install(policy("c"));
     drop(of_a);
     assert!(poll!(&mut keeping).is_pending());
     assert!(!vouches(dir.path()), "a request of the second lasts");
@@ -156,8 +157,8 @@ async fn t76_the_state_is_stored_when_the_requests_of_all_former_policies_have_e
 #[test]
 fn the_state_vouches_for_no_policy_after_another_has_begun() {
     let dir = tempfile::tempdir().unwrap();
-    let (server, feed) = process(dir.path());
-    let of_a = feed.in_force().unwrap();
+    let (server, policy_store) = process(dir.path());
+    let of_a = policy_store.active().unwrap();
     server.positions.begin_change(&policy("b").sharding, false).unwrap();
     server.positions.store(of_a.epoch, &of_a.sharding);
     assert!(!vouches(dir.path()));
@@ -171,23 +172,24 @@ fn processes_that_are_killed_in_changes_forget_no_more_than_the_oldest_scopes() 
     for round in 1..=40_u64 {
         let name = |round: u64| format!("s{round}");
         let server = Server::never_dialled(Some(dir.path()));
-        let feed = Feed::new(vec![Arc::clone(&server)], None, Arc::new(Metrics::new().0));
-        feed.install(policy(&name(round)));
-        let in_force = feed.in_force().unwrap();
+        let policy_store =
+            PolicyStore::new(vec![Arc::clone(&server)], None, Arc::new(Metrics::new().0));
+        policy_store.install(policy(&name(round)));
+        let active = policy_store.active().unwrap();
         let positions = server.positions.get().unwrap();
-        let position = positions.keep(&pods, in_force.epoch, &in_force.sharding);
+        let position = positions.keep(&pods, active.epoch, &active.sharding);
         if let Some(question) = position.question() {
             position.settle(question, Resume::Number(10 * round));
         }
-        let former = |at| positions.former(&pods, &position, at, &in_force.sharding);
+        let former = |at| positions.former(&pods, &position, at, &active.sharding);
         if round > 1 {
             let last = former(10 * round - 1).unwrap();
             assert!((1..=2).contains(&last.len()), "{round}: {last:?}");
         }
         assert_eq!(former(1).is_none(), round == 1 || round > 16, "{round}");
-        position.show(Resume::Number(10 * round + 9), in_force.epoch);
-        drop(in_force);
-        server.positions.store(epoch_of(&feed), &feed.in_force().unwrap().sharding);
+        position.show(Resume::Number(10 * round + 9), active.epoch);
+        drop(active);
+        server.positions.store(epoch_of(&policy_store), &policy_store.active().unwrap().sharding);
         server.positions.begin_change(&policy(&name(round + 1)).sharding, false).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use super::place::Node;
 use crate::object::{
     Labels, Object, Owners, Wanted,
-    said::{LabelAt, OwnerAt, TextRange, text_at},
+    metadata::{LabelAt, OwnerAt, TextRange, text_at},
 };
 
 /// Most bytes that are held of an object's texts, labels and owners: about 150 of the longest
@@ -52,7 +52,7 @@ struct AskedAt {
     resource: TextRange,
 }
 
-/// The texts of a review, and of its request. What is absent is empty.
+/// The texts of a review, and of its request. An absent text is empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) kind: &'a str,
@@ -79,7 +79,7 @@ impl Collected {
         (self.has_owner, self.is_broken) = (false, false);
     }
 
-    /// Begins a value other than null; `name` is the one that led to it. What is repeated is
+    /// Begins a value other than null; `name` is the one that led to it. A repeated value is
     /// ambiguous: decoders merge it, or take either.
     pub(super) fn begin(&mut self, node: Node, name: &[u8]) {
         let has_begun = match node {

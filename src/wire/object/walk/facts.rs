@@ -307,7 +307,7 @@ impl Facts {
         self.object.read(self.wanted)
     }
 
-    /// The texts of a review's request so far; `None` if one of them stands twice, is no text, or is
+    /// The texts of a review's request so far. `None` if one of them stands twice, is no text, or is
     /// too long.
     pub(crate) fn asked(&self) -> Option<Asked<'_>> {
         self.object.asked()

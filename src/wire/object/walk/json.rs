@@ -18,7 +18,7 @@ const MAX_NUMBER: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Json {
     root: Node,
-    state: State,
+    state: JsonState,
     escape: Escape,
     /// Open containers, outermost first.
     open: [Node; LEVELS],
@@ -28,7 +28,7 @@ pub(crate) struct Json {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum JsonState {
     /// The gap between two documents.
     Between,
     /// An object's start: its first name comes, or its end.
@@ -70,7 +70,7 @@ impl Json {
     pub(super) const fn new(root: Node) -> Self {
         Self {
             root,
-            state: State::Between,
+            state: JsonState::Between,
             escape: Escape::None,
             open: [Node::Skip; LEVELS],
             level: 0,
@@ -79,7 +79,7 @@ impl Json {
     }
 
     pub(super) fn is_between(&self) -> bool {
-        self.state == State::Between
+        self.state == JsonState::Between
     }
 
     pub(crate) fn lacks_newline(&self) -> bool {
@@ -88,7 +88,7 @@ impl Json {
 
     pub(super) fn pending(&self) -> usize {
         match self.state {
-            State::Remaining(length) => length,
+            JsonState::Remaining(length) => length,
             _ => 0,
         }
     }
@@ -97,34 +97,34 @@ impl Json {
         let mut rest = chunk;
         while let Some((first, behind)) = rest.split_first() {
             rest = match &mut self.state {
-                State::Skip(skip) => match skip.run(rest) {
+                JsonState::Skip(skip) => match skip.run(rest) {
                     Skipped::More => return Ok(Step::More),
                     Skipped::TooDeep => return Err(Fault::TooDeep),
                     Skipped::End(length) => {
-                        self.state = State::Next;
+                        self.state = JsonState::Next;
                         rest.get(length..).unwrap_or_default()
                     }
                 },
-                State::Text(target) => {
+                JsonState::Text(target) => {
                     let target = *target;
                     self.text(target, rest, facts)?
                 }
                 // The byte behind a scalar belongs to the next token.
-                State::Scalar if is_end_of_number(*first) => {
-                    self.state = State::Next;
+                JsonState::Scalar if is_end_of_number(*first) => {
+                    self.state = JsonState::Next;
                     rest
                 }
-                State::Scalar => behind,
-                State::Remaining(token) if is_end_of_number(*first) => {
+                JsonState::Scalar => behind,
+                JsonState::Remaining(token) if is_end_of_number(*first) => {
                     let token = *token;
-                    self.state = State::Next;
+                    self.state = JsonState::Next;
                     return Ok(Step::Mark(Mark::Remaining { token }, chunk.len() - rest.len()));
                 }
-                State::Remaining(token) if *token < MAX_NUMBER => {
+                JsonState::Remaining(token) if *token < MAX_NUMBER => {
                     *token += 1;
                     behind
                 }
-                State::Remaining(_) => return Err(Fault::Length),
+                JsonState::Remaining(_) => return Err(Fault::Length),
                 _ if is_space(*first) => {
                     self.lacks_newline &= *first != b'\n';
                     behind
@@ -159,25 +159,25 @@ impl Json {
     /// Reads one byte of structure; returns its effect.
     fn structure(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Effect>, Fault> {
         match (self.state, byte) {
-            (State::Between, b'{') => self.enter(self.root)?,
-            (State::Between, _) => return Err(Fault::NotAnObject),
-            (State::FirstName | State::Name, b'"') => {
+            (JsonState::Between, b'{') => self.enter(self.root)?,
+            (JsonState::Between, _) => return Err(Fault::NotAnObject),
+            (JsonState::FirstName | JsonState::Name, b'"') => {
                 facts.begin_name();
-                self.state = State::Text(TextOf::Name);
+                self.state = JsonState::Text(TextOf::Name);
             }
-            (State::FirstName, b'}') => return self.close(facts),
-            (State::FirstItem(_), b']') => return self.close(facts),
-            (State::Colon(node), b':') => self.state = State::Value(node),
-            (State::Value(node) | State::FirstItem(node), _) => {
+            (JsonState::FirstName, b'}') => return self.close(facts),
+            (JsonState::FirstItem(_), b']') => return self.close(facts),
+            (JsonState::Colon(node), b':') => self.state = JsonState::Value(node),
+            (JsonState::Value(node) | JsonState::FirstItem(node), _) => {
                 return self.value(node, byte, facts);
             }
-            (State::Next, b',') => {
+            (JsonState::Next, b',') => {
                 self.state = match self.innermost() {
-                    Some(node) if node.shape() == Shape::Array => State::Value(node.item()),
-                    _ => State::Name,
+                    Some(node) if node.shape() == Shape::Array => JsonState::Value(node.item()),
+                    _ => JsonState::Name,
                 };
             }
-            (State::Next, b'}' | b']') => {
+            (JsonState::Next, b'}' | b']') => {
                 let array = self.innermost().is_some_and(|node| node.shape() == Shape::Array);
                 if array != (byte == b']') {
                     return Err(Fault::Unexpected);
@@ -207,21 +207,23 @@ impl Json {
             }
             b'"' if shape == Shape::Text => {
                 facts.begin_text(node);
-                self.state = State::Text(TextOf::Place(node));
+                self.state = JsonState::Text(TextOf::Place(node));
                 return Ok(None);
             }
             // An item that cannot be judged does not pass.
             _ if node.is_item() => return Err(Fault::NotAnObject),
             _ if node.is_items() && !is_null => return Err(Fault::NotItems),
-            b'-' | b'0'..=b'9' | b'n' if shape == Shape::Number => self.state = State::Remaining(1),
+            b'-' | b'0'..=b'9' | b'n' if shape == Shape::Number => {
+                self.state = JsonState::Remaining(1)
+            }
             b't' | b'f' if shape == Shape::Flag => {
                 facts.flag(node, byte == b't');
-                self.state = State::Scalar;
+                self.state = JsonState::Scalar;
                 return Ok(None);
             }
-            b'"' => self.state = State::Text(TextOf::Nothing),
-            b'{' | b'[' => self.state = State::Skip(Skip::new()),
-            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => self.state = State::Scalar,
+            b'"' => self.state = JsonState::Text(TextOf::Nothing),
+            b'{' | b'[' => self.state = JsonState::Skip(Skip::new()),
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => self.state = JsonState::Scalar,
             _ => return Err(Fault::Unexpected),
         }
         if node.is_items() {
@@ -240,8 +242,8 @@ impl Json {
         *self.open.get_mut(self.level).ok_or(Fault::TooDeep)? = node;
         self.level += 1;
         self.state = match node.shape() {
-            Shape::Array => State::FirstItem(node.item()),
-            _ => State::FirstName,
+            Shape::Array => JsonState::FirstItem(node.item()),
+            _ => JsonState::FirstName,
         };
         Ok(())
     }
@@ -249,7 +251,7 @@ impl Json {
     fn close(&mut self, facts: &mut Facts) -> Result<Option<Effect>, Fault> {
         let node = self.innermost().ok_or(Fault::Unexpected)?;
         self.level -= 1;
-        self.state = if self.level == 0 { State::Between } else { State::Next };
+        self.state = if self.level == 0 { JsonState::Between } else { JsonState::Next };
         facts.end(node);
         Ok(Some(Effect::Closed(node)))
     }
@@ -305,13 +307,13 @@ impl Json {
         self.state = match target {
             TextOf::Name => {
                 let node = self.innermost().unwrap_or(Node::Skip);
-                State::Colon(facts.named(node))
+                JsonState::Colon(facts.named(node))
             }
             TextOf::Place(node) => {
                 facts.end_text(node);
-                State::Next
+                JsonState::Next
             }
-            TextOf::Nothing => State::Next,
+            TextOf::Nothing => JsonState::Next,
         };
     }
 

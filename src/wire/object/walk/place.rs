@@ -67,7 +67,7 @@ pub(crate) enum Node {
     OpValue,
     /// The protobuf envelope of `DeleteOptions`.
     OptionsEnvelope,
-    /// A field of that envelope beside them.
+    /// A field of that envelope next to them.
     BesideOptions,
     Options,
     /// A known option, in protobuf.

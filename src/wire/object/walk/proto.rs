@@ -20,7 +20,7 @@ const NO_END: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Proto {
     root: Node,
-    state: State,
+    state: ProtoState,
     /// Offset in the body of the next byte.
     at: u64,
     /// Open messages, outermost first.
@@ -39,7 +39,7 @@ struct Message {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ProtoState {
     /// The length of an event: bytes read, value so far.
     Frame(u8, u32),
     /// The magic number: bytes read.
@@ -56,7 +56,7 @@ impl Proto {
     pub(super) fn new(root: Node) -> Self {
         let mut proto = Self {
             root,
-            state: State::Frame(0, 0),
+            state: ProtoState::Frame(0, 0),
             at: 0,
             open: [Message { node: Node::Skip, end: 0 }; LEVELS],
             level: 0,
@@ -79,7 +79,7 @@ impl Proto {
     }
 
     pub(super) fn pending(&self) -> usize {
-        if self.state == State::Tag { self.varint_length() } else { 0 }
+        if self.state == ProtoState::Tag { self.varint_length() } else { 0 }
     }
 
     /// Bytes so far of the varint being read.
@@ -90,8 +90,8 @@ impl Proto {
 
     pub(super) fn is_between(&self) -> bool {
         match self.root {
-            Node::Event => self.state == State::Frame(0, 0),
-            _ => self.level == 1 && self.shift == 0 && self.state == State::Tag,
+            Node::Event => self.state == ProtoState::Frame(0, 0),
+            _ => self.level == 1 && self.shift == 0 && self.state == ProtoState::Tag,
         }
     }
 
@@ -110,11 +110,11 @@ impl Proto {
                 return Ok(Step::More);
             }
             rest = match self.state {
-                State::Skip(until) => self.jump(until, rest).1,
-                State::Text(node, until) => {
+                ProtoState::Skip(until) => self.jump(until, rest).1,
+                ProtoState::Text(node, until) => {
                     let (piece, rest) = self.jump(until, rest);
                     facts.push(piece);
-                    if self.state == State::Tag {
+                    if self.state == ProtoState::Tag {
                         facts.end_text(node);
                     }
                     rest
@@ -134,12 +134,12 @@ impl Proto {
     /// Ends the innermost message if all of it was read.
     fn close(&mut self, facts: &mut Facts) -> Option<Node> {
         let message = self.innermost()?;
-        if message.end != self.at || self.state != State::Tag || self.shift != 0 {
+        if message.end != self.at || self.state != ProtoState::Tag || self.shift != 0 {
             return None;
         }
         self.level -= 1;
         if self.level == 0 {
-            self.state = State::Frame(0, 0);
+            self.state = ProtoState::Frame(0, 0);
         }
         facts.end(message.node);
         Some(message.node)
@@ -147,21 +147,21 @@ impl Proto {
 
     fn byte(&mut self, byte: u8, facts: &mut Facts) -> Result<Option<Mark>, Fault> {
         match self.state {
-            State::Frame(read, length) => {
+            ProtoState::Frame(read, length) => {
                 let length = length << 8 | u32::from(byte);
                 if read < 3 {
-                    self.state = State::Frame(read + 1, length);
+                    self.state = ProtoState::Frame(read + 1, length);
                 } else {
                     self.enter(Node::Event, self.at.saturating_add(length.into()))?;
                 }
                 Ok(None)
             }
-            State::Magic(read) => {
+            ProtoState::Magic(read) => {
                 if MAGIC.get(read) != Some(&byte) {
                     return Err(Fault::Magic);
                 }
                 let all = read + 1 == MAGIC.len();
-                self.state = if all { State::Tag } else { State::Magic(read + 1) };
+                self.state = if all { ProtoState::Tag } else { ProtoState::Magic(read + 1) };
                 Ok(None)
             }
             _ => {
@@ -185,21 +185,21 @@ impl Proto {
         facts: &mut Facts,
     ) -> Result<Option<Mark>, Fault> {
         self.state = match self.state {
-            State::Tag => {
+            ProtoState::Tag => {
                 let around = self.innermost().ok_or(Fault::Tag)?;
                 let node = facts.numbered(around.node, value >> 3);
                 self.state = self.tag(value, node, around.end)?;
                 return Ok(self.mark_of_tag(node, token));
             }
-            State::Number(node @ Node::KnownOption) => {
-                self.state = State::Tag;
+            ProtoState::Number(node @ Node::KnownOption) => {
+                self.state = ProtoState::Tag;
                 return Ok(Some(Mark::Value { node, token }));
             }
-            State::Number(node) => {
+            ProtoState::Number(node) => {
                 facts.flag(node, value != 0);
-                State::Tag
+                ProtoState::Tag
             }
-            State::Length(node) => {
+            ProtoState::Length(node) => {
                 let end = self.at.checked_add(value).ok_or(Fault::Length)?;
                 if self.innermost().is_none_or(|message| end > message.end) {
                     return Err(Fault::Length);
@@ -218,46 +218,46 @@ impl Proto {
                         if value == 0 {
                             facts.end_text(node);
                         }
-                        Self::until(State::Text(node, end), value)
+                        Self::until(ProtoState::Text(node, end), value)
                     }
                     Shape::Any => {
-                        self.state = Self::until(State::Skip(end), value);
+                        self.state = Self::until(ProtoState::Skip(end), value);
                         return Ok(Some(Mark::Value { node, token }));
                     }
                     Shape::Skip | Shape::Array | Shape::Number | Shape::Flag => {
-                        Self::until(State::Skip(end), value)
+                        Self::until(ProtoState::Skip(end), value)
                     }
                 }
             }
-            _ => State::Tag,
+            _ => ProtoState::Tag,
         };
         Ok(None)
     }
 
     const fn mark_of_tag(&self, node: Node, token: usize) -> Option<Mark> {
         match (node, self.state) {
-            (Node::Item, State::Length(_)) => Some(Mark::Tag { token }),
-            (Node::Remaining, State::Number(_)) => Some(Mark::Remaining { token }),
+            (Node::Item, ProtoState::Length(_)) => Some(Mark::Tag { token }),
+            (Node::Remaining, ProtoState::Number(_)) => Some(Mark::Remaining { token }),
             _ => None,
         }
     }
 
     /// The state behind the tag of a field, whose message ends at `end`.
-    fn tag(&self, tag: u64, node: Node, end: u64) -> Result<State, Fault> {
+    fn tag(&self, tag: u64, node: Node, end: u64) -> Result<ProtoState, Fault> {
         if !(1..1 << 29).contains(&(tag >> 3)) {
             return Err(Fault::Tag);
         }
         let fixed = |length: u64| {
             let until = self.at.saturating_add(length);
-            if until > end { Err(Fault::Length) } else { Ok(State::Skip(until)) }
+            if until > end { Err(Fault::Length) } else { Ok(ProtoState::Skip(until)) }
         };
         match tag & 7 {
-            2 => Ok(State::Length(node)),
+            2 => Ok(ProtoState::Length(node)),
             // Go refuses a known field of another type.
             0 | 1 | 5 if node.is_marked() && (tag & 7, node) != (0, Node::KnownOption) => {
                 Err(Fault::Tag)
             }
-            0 => Ok(State::Number(node)),
+            0 => Ok(ProtoState::Number(node)),
             1 => fixed(8),
             5 => fixed(4),
             _ => Err(Fault::Tag),
@@ -265,8 +265,8 @@ impl Proto {
     }
 
     /// The given state; the next tag if the field is empty.
-    const fn until(state: State, length: u64) -> State {
-        if length == 0 { State::Tag } else { state }
+    const fn until(state: ProtoState, length: u64) -> ProtoState {
+        if length == 0 { ProtoState::Tag } else { state }
     }
 
     fn enter(&mut self, node: Node, end: u64) -> Result<(), Fault> {
@@ -283,7 +283,7 @@ impl Proto {
         }
         *self.open.get_mut(self.level).ok_or(Fault::TooDeep)? = Message { node, end };
         self.level += 1;
-        self.state = if envelope { State::Magic(0) } else { State::Tag };
+        self.state = if envelope { ProtoState::Magic(0) } else { ProtoState::Tag };
         Ok(())
     }
 
@@ -297,7 +297,7 @@ impl Proto {
         let (piece, rest) = rest.split_at_checked(length).unwrap_or((rest, &[]));
         self.at = self.at.saturating_add(piece.len() as u64);
         if self.at == until {
-            self.state = State::Tag;
+            self.state = ProtoState::Tag;
         }
         (piece, rest)
     }

@@ -38,7 +38,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Keep a reflector, and print what its store is told
+    /// Keep a reflector, and print what its store is notified
     Reflector(reflector::Args),
     /// Create a ConfigMap of 1 MB, and read it again
     Upload(upload::Args),

@@ -1,4 +1,4 @@
-//! A reflector of any resource. Prints `list` with all objects whenever its store was filled anew,
+//! A reflector of any resource. Prints `list` with all objects whenever its store was filled again,
 //! `wire` for each event that it was told after that, `watch-error`, and for a line of standard
 //! input `store` with what the store holds.
 
@@ -34,7 +34,7 @@ use crate::print;
 /// Lines of standard input that wait for an answer.
 const QUESTIONS: usize = 8;
 
-/// What is reflected, and how
+/// The reflected resource, and how it is reflected
 #[derive(Parser)]
 pub(crate) struct Args {
     /// The kubeconfig

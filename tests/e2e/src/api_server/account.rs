@@ -20,8 +20,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// These verbs on these resources (plurals, with subresources as `pods/log`) of these groups
-    /// (`""` is the core group); `*` is all.
+    /// Allows these verbs on these resources of these groups. Resources are plurals, with
+    /// subresources as `pods/log`. The group `""` is the core group. `*` is all.
     #[must_use]
     pub fn new(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Self {
         let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
@@ -61,8 +61,8 @@ impl ServiceAccount {
 }
 
 impl ApiServer {
-    /// Creates a ServiceAccount (and its namespace) with these rights in the whole cluster, and
-    /// returns once the API server grants them.
+    /// Creates a ServiceAccount, and its namespace, with these rights in the whole cluster. Returns
+    /// once the API server grants them.
     ///
     /// # Errors
     ///

@@ -79,8 +79,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Adds a DNS name or an address to the serving certificate, which covers Kubernetes' own
-    /// names, localhost, both loopback addresses, 10.96.0.1 and the bound address.
+    /// Adds a DNS name or an address to the serving certificate. The certificate already covers
+    /// Kubernetes' own names, localhost, both loopback addresses, 10.96.0.1 and the bound address.
     #[must_use]
     pub fn extra_name(mut self, name: &str) -> Self {
         self.extra_names.push(name.to_owned());
@@ -246,7 +246,7 @@ impl ApiServerBuilder {
     }
 }
 
-/// See [`ApiServer::beside`].
+/// See [`ApiServer::next to`].
 pub(super) fn beside(first: &ApiServer) -> Result<ApiServer> {
     let bed = Arc::clone(&first.bed);
     let reserved = ReservedPort::of(first.address.ip())?;

@@ -95,7 +95,7 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// If [`Self::beside`] did not start it.
+    /// If [`Self::next to`] did not start it.
     pub fn fall_behind(&self, time: Duration) -> Result<()> {
         self.behind.as_ref().context("this server speaks with etcd itself")?.set(time);
         Ok(())

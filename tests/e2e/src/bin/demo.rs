@@ -24,8 +24,9 @@ const HANDLED_WITHIN: Duration = Duration::from_secs(60);
 const BLUE: (&str, [&str; 2]) = ("blue", ["0", "1"]);
 const GREEN: (&str, [&str; 2]) = ("green", ["2", "3"]);
 
-/// Installs the chart on a real Kubernetes node, labels one unmodified operator, runs it in two
-/// shards, moves the boundary between them, and tries a canary of it on one namespace
+/// Installs the chart on a real Kubernetes node and labels one unmodified operator. It then runs
+/// the operator in two shards, moves the boundary between them, and tries a canary of it on one
+/// namespace
 #[derive(Parser)]
 #[command(name = "demo")]
 struct Cli {
@@ -309,7 +310,7 @@ fn show_a_canary(tale: &Tale, scene: &Webhooks) -> Result<()> {
     Ok(())
 }
 
-/// The pod that reviewed a ConfigMap which is made now. `None` if nobody was asked, as at first.
+/// The pod that reviewed a ConfigMap which is made now. `None` if no one was asked, as at first.
 fn reviewed(scene: &Webhooks, namespace: &str) -> Result<Option<String>> {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps?dryRun=All");
     let map = json!({ "metadata": { "generateName": "new-" } });

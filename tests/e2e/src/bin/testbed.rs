@@ -52,7 +52,7 @@ struct ApiserverArgs {
 struct NodeArgs {
     #[command(flatten)]
     api: ApiserverArgs,
-    /// Give pods and Services IPv6 addresses beside IPv4
+    /// Give pods and Services IPv6 addresses next to IPv4
     #[arg(long)]
     dual_stack: bool,
     /// Import this static binary as the image of the proxy

@@ -39,7 +39,8 @@ pub(super) fn go_tool(name: &str, directory: &Path, package: &str) -> Result<Pat
 }
 
 /// The command that builds the static program of a package at `path`, as the module in `directory`
-/// sees it, without the debug information that nobody reads: an eighth of the compiler's time.
+/// sees it. It leaves out the debug information, which no one reads: an eighth of the compiler's
+/// time.
 pub(super) fn go_build(
     directory: &Path,
     package: &str,

@@ -106,8 +106,8 @@ pub fn proxy(binary: &Path) -> Result<Image> {
     Build { name: PROXY, containerfile: &containerfile, context: &context, base: None }.image()
 }
 
-/// The init container's image, from the static binary at `binary`, on a base made from packages in
-/// place of the one that a user's build pulls.
+/// The init container's image, from the static binary at `binary`. Its base is made from packages.
+/// It replaces the base that a user's build pulls.
 ///
 /// # Errors
 ///

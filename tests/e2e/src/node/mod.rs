@@ -227,8 +227,8 @@ impl Node {
         }
     }
 
-    /// Waits until the kubelet reports the node ready and knows its pods, the default
-    /// ServiceAccount exists, and Services have their rules.
+    /// Waits until the kubelet reports the node ready and knows its pods. Also waits until the
+    /// default ServiceAccount exists and Services have their rules.
     fn await_ready(&self) -> Result<()> {
         let waited = self
             .wait_for("default", &format!("node/{NODE}"), "condition=Ready", READY_LIMIT)

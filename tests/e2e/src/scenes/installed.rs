@@ -302,7 +302,7 @@ impl Installed {
         self.draw_root_beside(&Value::Null, size, "Even")
     }
 
-    /// [`Self::draw_root`] beside a canary, null is none, by this weight of namespaces.
+    /// [`Self::draw_root`] next to a canary, null is none, by this weight of namespaces.
     ///
     /// # Errors
     ///
@@ -490,13 +490,12 @@ impl Installed {
 }
 
 impl Installed {
-    /// The answer to a request of a pod to the API server, as its controller would send it: from the pod's
-    /// network and with its account.
+    /// A client in a pod, with the pod's network and account, as its controller.
     ///
     /// # Errors
     ///
-    /// When there is no such pod, or no answer.
-    pub fn request_of(&self, pod: &str, method: &str, path: &str) -> Result<Value> {
+    /// When there is no such pod.
+    pub fn client_in(&self, pod: &str) -> Result<PodClient<'_>> {
         let node = self.node();
         let of_pod = |path: &str| {
             let output = format!("jsonpath={path}");
@@ -512,14 +511,21 @@ impl Installed {
             "--output",
             "jsonpath={.spec.clusterIP}",
         ])?;
-        let mut curl = node.command_beside(id.trim().trim_start_matches("containerd://"))?;
-        // The certificate of the mesh is another test's matter.
-        curl.args(["curl", "-sS", "--insecure", "--max-time", "20", "--request", method]);
-        curl.arg("--header").arg(format!("Authorization: Bearer {}", token.trim()));
-        curl.arg(format!("https://{}{path}", server.trim()));
-        let output = curl.output().context("running curl")?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        serde_json::from_slice(&output.stdout).with_context(|| format!("{method} {path}: {errors}"))
+        Ok(PodClient {
+            node,
+            container: id.trim().trim_start_matches("containerd://").to_owned(),
+            token: token.trim().to_owned(),
+            server: server.trim().to_owned(),
+        })
+    }
+
+    /// The answer to one request of a pod.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::client_in`] and [`PodClient::request`].
+    pub fn request_of(&self, pod: &str, method: &str, path: &str) -> Result<Value> {
+        self.client_in(pod)?.request(method, path)
     }
 
     /// Runs `ctrlmesh handover` about the operator's ring, and returns its output.
@@ -558,4 +564,30 @@ fn run(command: &mut Command) -> Result<String> {
         bail!("helm: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A client in a pod.
+pub struct PodClient<'n> {
+    node: &'n Node,
+    container: String,
+    token: String,
+    server: String,
+}
+
+impl PodClient<'_> {
+    /// The answer of the API server, or of the proxy, to a request without a body.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn request(&self, method: &str, path: &str) -> Result<Value> {
+        let mut curl = self.node.command_beside(&self.container)?;
+        // The certificate of the mesh is another test's matter.
+        curl.args(["curl", "-sS", "--insecure", "--max-time", "20", "--request", method]);
+        curl.arg("--header").arg(format!("Authorization: Bearer {}", self.token));
+        curl.arg(format!("https://{}{path}", self.server));
+        let output = curl.output().context("running curl")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{method} {path}: {errors}"))
+    }
 }

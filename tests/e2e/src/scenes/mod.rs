@@ -7,7 +7,7 @@ mod tools;
 mod webhooks;
 
 pub use self::{
-    installed::{Boundary, Installed},
+    installed::{Boundary, Installed, PodClient},
     mesh::{Binaries, Mesh},
     shards::{NAMESPACE, OperatorPod, Shards, Widget, sample},
     tools::{Tool, Tools},

@@ -101,7 +101,7 @@ impl Shards {
     }
 
     /// Removes all objects that were made since the start, so that another test finds the scene as
-    /// [`Self::start`] leaves it. What is written in logs stays.
+    /// [`Self::start`] leaves it. The text in logs stays.
     ///
     /// # Errors
     ///
@@ -142,8 +142,8 @@ impl Shards {
         self.draw_limit(shard, of_teams(teams))
     }
 
-    /// Gives the shard the Widgets and ConfigMaps of the namespaces whose hash is in this range, in
-    /// the notation of a ShardingConfig. Returns when the API server has replied.
+    /// Gives the shard the Widgets and ConfigMaps of the namespaces whose hash is in this range.
+    /// The range has the notation of a ShardingConfig. Returns when the API server has replied.
     ///
     /// # Errors
     ///

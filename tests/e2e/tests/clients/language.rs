@@ -52,7 +52,7 @@ impl Language {
         }
     }
 
-    /// The client, which is told to do this.
+    /// The client, which is notified to do this.
     pub(super) fn start(self, bed: &Bed, way: &Way<'_>, args: &[&str]) -> Result<Program> {
         let mut command = self.command()?;
         command.args(args).args(["--namespace", &bed.namespace, "--kubeconfig"]);

@@ -1,5 +1,5 @@
-//! Each client is shown through the proxy what a label selector shows it directly, and follows its
-//! boundary over changes and ends of the proxy without a list.
+//! Each client is shown through the proxy the same objects as a label selector shows it directly.
+//! It follows its boundary over changes and ends of the proxy without a list.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 

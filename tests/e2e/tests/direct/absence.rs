@@ -1,6 +1,6 @@
-//! The proxy is away for longer than clients pause, and several clients of one resource come back
-//! one after the other: none may go on with a store of another shard, because another one was shown
-//! something first.
+//! The proxy is away for longer than clients pause. Several clients of one resource then come back
+//! one after the other. None may go on with a store of another shard because another client was
+//! shown something first.
 //!
 //! `ABSENCES=20` makes that many rounds instead of three.
 
@@ -155,7 +155,7 @@ fn come_back(bed: &Bed, front: Option<&Front>, keeps_state: bool) -> Result<()> 
         informer.expect("at the start", &expected)?;
     }
     for round in 0..rounds()? {
-        // A watch that has shown nothing is begun anew by a list.
+        // A watch that has shown nothing is begun again by a list.
         let team = teams.first().context("a shard has a team")?;
         bed.config_map(&format!("shown-{round}"), &format!("team={team}"))?;
         history.go_on(bed, 10)?;
@@ -185,7 +185,7 @@ fn come_back(bed: &Bed, front: Option<&Front>, keeps_state: bool) -> Result<()> 
             informer.expect(&what, &expected)?;
             let is_same = round % 3 == 1 && keeps_state;
             let now = informer.lists()?;
-            ensure!(!is_same || now == lists, "{what}: {} listed anew", informer.name);
+            ensure!(!is_same || now == lists, "{what}: {} listed again", informer.name);
         }
         println!("{name}: {what}: all of {} are right", informers.len());
     }
@@ -212,7 +212,7 @@ fn come_back_behind(name: &str, keeps_state: bool) -> Result<()> {
     come_back(&bed, Some(&front), keeps_state)?;
     let user = bed.account.user();
     let mut asked = slow.audit().entries()?.into_iter().filter(|entry| entry.user.username == user);
-    ensure!(asked.any(|entry| entry.verb == "watch"), "nobody watched by the server behind");
+    ensure!(asked.any(|entry| entry.verb == "watch"), "no one watched by the server behind");
     Ok(())
 }
 

@@ -50,7 +50,7 @@ impl Bed {
         Self::make(Arc::new(api), name, shared_turn())
     }
 
-    /// For a test that measures: no other one runs beside it.
+    /// For a test that measures: no other one runs next to it.
     pub(crate) fn alone(name: &str) -> Result<Self> {
         Self::make(
             shared_api()?,

@@ -140,8 +140,8 @@ fn i14_kube_rs_by_every_name() -> Result<()> {
     Ok(())
 }
 
-/// Connects from a given port, which the kernel grants as long as it is not taken for the same
-/// destination, and asks for `/version`.
+/// Connects from a given port and asks for `/version`. The kernel grants the port as long as it is
+/// not taken for the same destination.
 const FROM_PORT: &str = r#"
 import socket, ssl, struct, sys
 port, to, ca = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

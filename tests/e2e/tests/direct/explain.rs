@@ -233,7 +233,7 @@ fn the_policy_is_found_by_a_pod_or_by_its_name() -> Result<()> {
         let said = String::from_utf8(output.stderr)?;
         ensure!(output.status.code() == Some(code), "{args:?}: {}: {said}", output.status);
         ensure!(said.contains(why), "{args:?}: {said}");
-        // What could be told is told.
+        // What could be told is notified.
         let told = String::from_utf8(output.stdout)?;
         let is_partial = told.contains("secrets\n  cannot be listed\n") && told.contains("leaves");
         ensure!(is_partial == why.contains("secrets") && is_partial != told.is_empty(), "{told}");

@@ -1,5 +1,5 @@
-//! An operator that deletes what lacks a parent and creates what is missing, in two shards, while its
-//! namespace goes from one to the other: no child is deleted, and none is made twice.
+//! An operator in two shards deletes objects that lack a parent and creates missing children. Its
+//! namespace moves from one shard to the other. No child is deleted, and none is made twice.
 
 use std::{
     cell::RefCell,
@@ -149,8 +149,9 @@ fn children(bed: &Bed) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(children)
 }
 
-/// Moves the namespace of a family out and back, until `is_over` says so of the number of moves and of the
-/// children of before and now. Returns the number of moves, and what the fence has answered.
+/// Moves the namespace of a family out and back until `is_over` says so. `is_over` gets the number
+/// of moves, and whether the children are the same as at first. Returns the number of moves, and
+/// the answers of the fence.
 fn moves(
     name: &str,
     mode: &'static str,

@@ -1,4 +1,4 @@
-//! Who the API server sees: the client, and nobody else.
+//! Who the API server sees: the client, and no one else.
 
 use std::{collections::HashSet, process::Command};
 
@@ -74,7 +74,7 @@ fn t63_audit_names_the_service_account_for_every_request() -> Result<()> {
 #[test]
 fn t63_no_token_goes_out_as_nobody() -> Result<()> {
     let bed = Bed::new("t63_nobody")?;
-    // One that has to ask what clients may hold, and must not do so for nobody.
+    // One that has to ask what clients may hold, and must not do so for no one.
     let proxy = Proxy::builder("mine", &config_maps(&["a"])).start(&bed.api)?;
     let way = Way::Through(&proxy);
     let mark = mark("t63n");

@@ -60,7 +60,7 @@ fn every_read_shows_the_shards_own() -> Result<()> {
     ensure!(mixed == "configmap/one\nserviceaccount/controller\n", "{mixed}");
     let chunked = it.run(&["get", "cm", "--chunk-size=1", "-o", "name"])?;
     ensure!(chunked == "configmap/one\n", "{chunked}");
-    // A get by name passes: a controller that does not find an object would create it anew.
+    // A get by name passes: a controller that does not find an object would create it again.
     ensure!(it.run(&["get", "cm", "two", "-o", "name"])? == "configmap/two\n");
     let described = it.run(&["describe", "cm"])?;
     ensure!(described.contains("one") && !described.contains("two"), "{described}");

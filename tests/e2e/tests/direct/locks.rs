@@ -172,7 +172,7 @@ fn t72_kubectl_sees_the_shards_own_lock_by_its_short_name() -> Result<()> {
         names(&objects_of(&bed, "leases")?) == ["operator---green"],
         "it deleted its own alone"
     );
-    // A lock of another namespace is nobody's business.
+    // A lock of another namespace is no one's business.
     let elsewhere = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "name": LOCK, "namespace": "default" },
@@ -373,7 +373,7 @@ fn t72_two_elections_of_each_shard_by_the_rights_of_a_chart() -> Result<()> {
     })
 }
 
-/// Each way not to lead is told by the proxy, as soon as the elector has tried twice.
+/// Each way not to lead is notified by the proxy, as soon as the elector has tried twice.
 #[test]
 fn bad_elections_without_a_lock_of_the_shard_are_told() -> Result<()> {
     let bed = Bed::new("t72_told")?;
@@ -390,7 +390,7 @@ fn bad_elections_without_a_lock_of_the_shard_are_told() -> Result<()> {
             .flag(&format!("--pod-namespace={}", bed.namespace))
             .start(&bed.api)
     };
-    // In a namespace that nobody thought of.
+    // In a namespace that no one thought of.
     let proxy = start(&json!({ "leaderElectionName": "unnamed" }))?;
     let elector = elect(&proxy, "kube-system", bed.token())?;
     until_ready_says(&proxy, "the controller renews leases kube-system/unnamed")?;

@@ -23,7 +23,7 @@ fn informers(bed: &Bed, proxy: &Proxy) -> Result<[Program; 2]> {
     for informer in &mut all {
         expect_store("before the kill", informer, &expected)?;
     }
-    // client-go lists anew after a watch that ends within a second and has shown nothing.
+    // client-go lists again after a watch that ends within a second and has shown nothing.
     bed.config_map("shown", "team=a")?;
     for informer in &all {
         informer.wait_for(LIMIT, |line| {
@@ -132,7 +132,7 @@ fn bad_api_server_down_at_start_and_for_a_minute_later() -> Result<()> {
     let proxy = bed.proxy_of_cluster(&[])?;
     until_ready_says(&proxy, "[-]policy failed: cannot watch shardingconfigs")?;
     let client = proxy.client(bed.token())?;
-    ensure!(client.get(&bed.path("configmaps")).is_err(), "there is nobody to answer");
+    ensure!(client.get(&bed.path("configmaps")).is_err(), "there is no one to answer");
     bed.api.start_again()?;
     until_ready_says(&proxy, "[+]policy ok: mine epoch 1\n")?;
     ensure!(names(&client.get(&bed.path("configmaps"))?.json()?) == ["first"]);

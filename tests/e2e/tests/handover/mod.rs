@@ -1,5 +1,5 @@
-//! Boundaries that move between the shards of a ring, by real proxies of two API servers on one etcd,
-//! which are stopped, killed, cut off and left behind meanwhile.
+//! Boundaries move between the shards of a ring, by real proxies of two API servers on one etcd.
+//! Meanwhile the proxies are stopped, killed, cut off and left behind.
 //!
 //! What each shard shows is recorded by an unmodified informer of client-go. `HANDOVERS=300` makes that
 //! many, `SEED=n` the same ones again.
@@ -96,7 +96,7 @@ fn i14_without_the_ring_the_same_finds_objects_in_two_shards() -> Result<()> {
 fn i14_live_watches_stay_open_while_boundaries_move() -> Result<()> {
     let records = run(Waits::ForOthers, Disturbances::WithoutCuts, count(20)?)?;
     let (relists, twice) = (records.relists(), records.twice());
-    ensure!(relists == 0, "informers listed anew {relists} times");
+    ensure!(relists == 0, "informers listed again {relists} times");
     ensure!(twice.is_empty(), "objects were in two shards: {twice:#?}");
     Ok(())
 }

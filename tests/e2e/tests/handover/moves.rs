@@ -20,7 +20,7 @@ pub(crate) struct Move {
     what: String,
     from: Split,
     pub(crate) to: Split,
-    /// The shard whose config is deleted, and made anew.
+    /// The shard whose config is deleted, and made again.
     deleted: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ impl Move {
             }
             1 => {
                 let anew = rng.usize(..shards);
-                let what = format!("{} is made anew, {shards} shards", SHARDS[anew]);
+                let what = format!("{} is made again, {shards} shards", SHARDS[anew]);
                 (what, Split::random(rng, shards), Some(anew))
             }
             _ => return Self::redraw(rng, from),

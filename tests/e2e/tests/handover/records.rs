@@ -94,8 +94,8 @@ impl Records {
         Ok(())
     }
 
-    /// The times from `edit` until each pod that gained an object had it, and until then from when no
-    /// pod had it: the moves after the edit, in seconds.
+    /// The times of the moves after the edit, in seconds. The first are from `edit` until each pod
+    /// that gained an object had it. The second are from when no pod had it until then.
     pub(crate) fn moves_since(&self, edit: Timestamp) -> [Vec<f64>; 2] {
         let [mut opened, mut unowned] = [Vec::new(), Vec::new()];
         for all in self.of_team.values() {

@@ -48,7 +48,7 @@ fn i14_a_healthy_ring_hands_over_in_time() -> Result<()> {
         last = next.to;
     }
     let relists = scene.records()?.relists();
-    ensure!(relists == 0, "informers listed anew {relists} times");
+    ensure!(relists == 0, "informers listed again {relists} times");
     for times in [&mut opened, &mut unowned] {
         times.sort_by(f64::total_cmp);
     }

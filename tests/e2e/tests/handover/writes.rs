@@ -137,8 +137,8 @@ fn pass() {
     thread::sleep(PAUSE);
 }
 
-/// No write of a shard was taken while another's into the same namespace was under way, and the writers of a
-/// namespace have changed once a move at most.
+/// No write of a shard was taken while another shard's write into the same namespace was under way.
+/// The writers of a namespace have changed at most once a move.
 fn one_writer_at_a_time(scene: &Scene, moves: usize) -> Result<()> {
     let mut of_team: BTreeMap<String, Vec<Taken>> = BTreeMap::new();
     for api in scene.apis.iter() {

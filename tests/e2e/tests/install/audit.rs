@@ -29,7 +29,7 @@ fn requests(scene: &Installed) -> Result<Vec<(AuditEntry, String)>> {
 }
 
 /// Checks that all requests are the manager's or the operator's own, but for those that were refused
-/// as nobody's: an uninstall takes the account away before replicas have ended.
+/// as no one's: an uninstall takes the account away before replicas have ended.
 pub(crate) fn by_themselves(scene: &Installed) -> Result<()> {
     let mut users = BTreeSet::new();
     for (entry, told) in requests(scene)? {
@@ -37,7 +37,7 @@ pub(crate) fn by_themselves(scene: &Installed) -> Result<()> {
         if user.is_empty() {
             continue;
         }
-        ensure!([MANAGER, OPERATOR].contains(&&*user), "somebody else's request: {told}");
+        ensure!([MANAGER, OPERATOR].contains(&&*user), "someone else's request: {told}");
         users.insert(user);
     }
     ensure!(users.len() == 2, "only {users:?} asked");

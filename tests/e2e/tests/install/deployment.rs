@@ -2,7 +2,7 @@
 //! replaced and killed, and the manager is away.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
@@ -24,6 +24,10 @@ const SHARD: &str = "ctrlmesh.kusionstack.io/shard";
 const EVERY: Duration = Duration::from_millis(50);
 /// The time for which the leader is away while pods come.
 const AWAY: Duration = Duration::from_secs(30);
+/// The pause between writes of pods into any namespace.
+const PROBES: Duration = Duration::from_millis(500);
+/// The beginning of the names of objects that such a write deletes; the pod's name follows.
+const PROBE: &str = "by-";
 
 /// A pod of the operator.
 #[derive(Clone, Debug)]
@@ -174,7 +178,58 @@ fn kill_proxies(scene: &Installed) -> Result<()> {
     Ok(())
 }
 
-/// A write of the status of a tenant's Widget that the API server took.
+/// Deletes what is not there in namespaces of all shards, from pods of all shards, until it is over. The API server
+/// gets those of the namespace's shard alone. Returns how often each was answered for which reason.
+fn probe(
+    scene: &Installed,
+    tenants: &[String],
+    is_over: &mpsc::Receiver<()>,
+) -> Result<BTreeMap<String, usize>> {
+    let (mut answers, mut clients) = (BTreeMap::new(), BTreeMap::new());
+    let mut at = tenants.iter().cycle();
+    while is_over.recv_timeout(PROBES) == Err(RecvTimeoutError::Timeout) {
+        let Some(tenant) = at.next() else { break };
+        let ready: Vec<_> = pods(scene)?.into_iter().filter(|pod| pod.is_ready).collect();
+        let Some(pod) = fastrand::choice(&ready) else { continue };
+        let client = match clients.entry(pod.name.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => match scene.client_in(&pod.name) {
+                Ok(client) => new.insert(client),
+                // It ended meanwhile.
+                Err(_) => continue,
+            },
+        };
+        let path = format!("/api/v1/namespaces/{tenant}/configmaps/{PROBE}{}", pod.name);
+        // Its proxy may be killed just then.
+        let Ok(status) = client.request("DELETE", &path) else { continue };
+        let reason = status["reason"].as_str().context("a reason")?;
+        *answers.entry(reason.to_owned()).or_default() += 1;
+    }
+    Ok(answers)
+}
+
+/// Does this while pods probe the fence.
+fn under_probes<T>(
+    scene: &Installed,
+    tenants: &[String],
+    moves: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let (goes_on, is_over) = mpsc::sync_channel(1);
+    thread::scope(|scope| {
+        let prober = scope.spawn(move || probe(scene, tenants, &is_over));
+        let moved = moves();
+        drop(goes_on);
+        let answers = prober.join().map_err(|_| anyhow::anyhow!("a probe panicked"))??;
+        println!("deletes in any namespace, by the reason of their answer: {answers:?}");
+        ensure!(
+            answers.get("NotInShard").is_some_and(|refused| *refused > 5) && answers.len() > 1,
+            "{answers:?}"
+        );
+        moved
+    })
+}
+
+/// A write in a tenant's namespace that the API server took.
 #[derive(Debug)]
 struct Taken {
     shard: String,
@@ -195,8 +250,8 @@ fn time(text: &str) -> Result<Timestamp> {
     text.parse().with_context(|| text.to_owned())
 }
 
-/// Checks by the audit log that no tenant was written by two shards at once, and that none changed hands
-/// more often than there were moves. Tells the times of the pods.
+/// Checks by the audit log that no tenant was written by two shards at once. Also checks that no
+/// tenant changed hands more often than there were moves. Tells the times of the pods.
 fn check(scene: &Installed, moves: usize) -> Result<()> {
     let mut came: BTreeMap<String, Came> = BTreeMap::new();
     let mut shards: BTreeMap<String, String> = BTreeMap::new();
@@ -229,6 +284,12 @@ fn check(scene: &Installed, moves: usize) -> Result<()> {
                 if let Some(name) = uids.get(uid) {
                     came.entry(name.clone()).or_default().leased.get_or_insert(at);
                 }
+            }
+            // A delete that came to the API server, which has no such object.
+            ("configmaps", "", "delete", _) if of.name.starts_with(PROBE) => {
+                let from = time(&entry.request_received_timestamp)?;
+                let pod = of.name.trim_start_matches(PROBE).to_owned();
+                writes.entry(of.namespace.clone()).or_default().push((pod, from, at));
             }
             ("widgets", "status", _, 200) if of.namespace.starts_with("ns-") => {
                 let from = time(&entry.request_received_timestamp)?;
@@ -291,7 +352,7 @@ fn no_object_has_two_writers_while_a_deployment_is_scaled_and_replaced() -> Resu
     ctrlmesh(&scene, "shard", &["--shards", "2", "--apply"])?;
     wait_ready(&scene, 2)?;
     settle(&scene, &tenants, 2)?;
-    under_writes(&scene, &tenants, || {
+    let moves = || {
         let scaled = Instant::now();
         scale(&scene, 4)?;
         wait_ready(&scene, 4)?;
@@ -320,7 +381,8 @@ fn no_object_has_two_writers_while_a_deployment_is_scaled_and_replaced() -> Resu
         kill_proxies(&scene)?;
         wait_ready(&scene, 3)?;
         settle(&scene, &tenants, 3)
-    })?;
+    };
+    under_writes(&scene, &tenants, || under_probes(&scene, &tenants, moves))?;
     late(&scene, &tenants)?;
     check(&scene, 5)?;
     ctrlmesh(&scene, "unshard", &[])?;
@@ -372,8 +434,8 @@ fn late(scene: &Installed, tenants: &[String]) -> Result<()> {
         let of = ["--namespace", Installed::NAMESPACE, "patch", "lease", "ctrlmesh-manager"];
         scene.node().kubectl(&[&of[..], &["--type=merge", "-p", &patch]].concat())
     };
-    // Nobody renews the Lease whose holder this is, and no replica takes it from one that does.
-    until("nobody leads", LIMIT, || {
+    // No one renews the Lease whose holder this is, and no replica takes it from one that does.
+    until("no one leads", LIMIT, || {
         hold("nobody")?;
         Ok((!leads(scene)?).then_some(()))
     })?;

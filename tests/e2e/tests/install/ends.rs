@@ -161,7 +161,7 @@ fn upgrade(scene: &Installed) -> Result<()> {
 
     the_definition_is_new(scene)?;
 
-    // What is created once the former replicas are gone is of the new version.
+    // A pod that is created once the former replicas are gone is of the new version.
     scene.until_replaced()?;
     scene.node().kubectl(&["delete", "pod", "demo-operator-3", "--namespace", NAMESPACE])?;
     scene.wait_ready("demo-operator-3", LIMIT)?;
@@ -265,7 +265,7 @@ fn ours(scene: &Installed) -> Result<BTreeSet<String>> {
     Ok(ours)
 }
 
-/// Waits until what is left is what the README says. Without a refusal there are no pods: their Leases are
+/// Waits until the rest is what the README says. Without a refusal there are no pods: their Leases are
 /// gone, but for that of a killed one, while the end of a write that it had begun is unknown.
 fn left(scene: &Installed, is_refused: bool) -> Result<()> {
     let is_known = |object: &&str| is_refused || ![REFUSAL, POD_LEASE].contains(object);

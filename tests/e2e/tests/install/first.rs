@@ -103,7 +103,7 @@ fn account_files(scene: &Installed, pod: &str) -> Result<(PathBuf, [String; 2])>
     Ok((fs::read_link(volume.join("..data"))?, [read("ca.crt")?, read("token")?]))
 }
 
-/// The kubelet replaces all files of the volume at once when the bundle changes, and the container,
+/// The kubelet replaces all files of the volume at once when the bundle changes. The container,
 /// which was not restarted, has the new ones: a file that is mounted alone would stay the old one.
 fn a_volume_is_replaced(scene: &Installed) -> Result<()> {
     let pod = "demo-operator-1";

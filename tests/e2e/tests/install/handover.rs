@@ -125,8 +125,8 @@ fn two_shards() -> Result<Installed> {
     Ok(scene)
 }
 
-/// Whoever asks sees that both pods of bees wait for the frozen one of ants, and that the promise is
-/// in force.
+/// Readiness, state and conditions show that both pods of bees wait for the frozen one of ants.
+/// They also show that the promise is in force.
 fn all_see_who_waits(scene: &Installed, bees: [&str; 2], lease: &str) -> Result<()> {
     let says = format!("other pods have what this shard gains, by their Leases: {lease} of ants");
     for pod in bees {
@@ -156,17 +156,17 @@ fn all_see_who_waits(scene: &Installed, bees: [&str; 2], lease: &str) -> Result<
     ensure!(of_pod(&rings, "demo-operator-0")?["state"] == "givesUp", "{rings}");
     ensure!(of_pod(&rings, "demo-operator-1")?["state"] == "settled", "{rings}");
     for shard in ["ants", "bees"] {
-        has_condition(scene, shard, "InForce", "True", "Claimed")?;
-        has_condition(scene, shard, "Disjoint", "True", "Apart")?;
+        has_condition(scene, shard, "HandoverActive", "True", "Claimed")?;
+        has_condition(scene, shard, "NoOverlap", "True", "Proven")?;
         has_condition(scene, shard, "LocksRenamed", "True", "Held")?;
     }
     Ok(())
 }
 
-/// Whoever asks for the state sees each config, the objects that both own or none does, and a pod that
-/// is not injected.
+/// The status shows each config, and the objects that both shards own or none does. It also shows a
+/// pod that is not injected.
 fn status_names_what_is_wrong(scene: &Installed) -> Result<()> {
-    // The manager injects no pod beside itself.
+    // The manager injects no pod next to itself.
     let bare = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -199,7 +199,7 @@ fn status_names_what_is_wrong(scene: &Installed) -> Result<()> {
     ensure!(owner.lines().nth(1).is_some_and(|line| line.ends_with("  bees")), "{owner}");
     let owners = scene.ctrlmesh(&["status", NAMESPACE])?;
     ensure!(
-        owners.contains("ants (team in (ant,cat)), bees (team in (ant,bee)), nobody has"),
+        owners.contains("ants (team in (ant,cat)), bees (team in (ant,bee)), no one has"),
         "{owners}"
     );
     Ok(())
@@ -220,14 +220,14 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
     for widget in of_team(&scene, "ant")? {
         ensure!(!bees.contains(&&*widget.handled_by), "{widget:?} is handled twice");
     }
-    // What nobody gains or loses goes on.
+    // What no one gains or loses goes on.
     widget(&scene, "bee", "bee-late")?;
     are_handled(&scene, "bee", bees)?;
-    has_condition(&scene, "ants", "Silent", "True", "NotRenewed")?;
-    has_event(&scene, "ants", "Silent")?;
+    has_condition(&scene, "ants", "LeasesRenewed", "False", "NotRenewed")?;
+    has_event(&scene, "ants", "NotRenewed")?;
     drop(frozen);
     are_handled(&scene, "ant", bees)?;
-    has_condition(&scene, "ants", "Silent", "False", "Renewed")?;
+    has_condition(&scene, "ants", "LeasesRenewed", "True", "Renewed")?;
 
     // Two that want the same say so, both.
     let over = scene.draw("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]));
@@ -238,8 +238,8 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
     );
     scene.draw_over("ants", &["0", "1"], Boundary::Teams(&["ant", "cat"]))?;
     for shard in ["ants", "bees"] {
-        has_condition(&scene, shard, "Disjoint", "False", "WantedTwice")?;
-        has_event(&scene, shard, "WantedTwice")?;
+        has_condition(&scene, shard, "NoOverlap", "False", "Overlap")?;
+        has_event(&scene, shard, "Overlap")?;
     }
     status_names_what_is_wrong(&scene)?;
     scene.draw("ants", &["0", "1"], Boundary::Teams(&["cat"]))?;
@@ -250,7 +250,7 @@ fn i14_a_shard_takes_what_another_had_once_that_has_given_it_up() -> Result<()> 
         let patch = ["patch", "shardingconfig", shard, "--type=merge", "--patch", now];
         scene.node().kubectl(&[&patch[..], &["--namespace", NAMESPACE]].concat())?;
     }
-    has_condition(&scene, "ants", "InForce", "False", "Immediate")?;
+    has_condition(&scene, "ants", "HandoverActive", "False", "Immediate")?;
     until("the Leases are given up", LIMIT, || Ok(leases(&scene)?.is_empty().then_some(())))?;
     let frozen = Frozen::proxy_of(&scene, "demo-operator-2")?;
     scene.draw("bees", &["2", "3"], Boundary::Teams(&["bee"]))?;

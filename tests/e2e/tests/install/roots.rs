@@ -43,8 +43,8 @@ fn hash(name: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// The pods of the shards of one pod each that are to handle each tenant, by the configs as they are.
-/// Fails if two are.
+/// The pod that is to handle each tenant, by the configs as they are. Each shard has one pod. Fails
+/// if two pods are to handle a tenant.
 fn owners(scene: &Installed, tenants: &[String]) -> Result<BTreeMap<String, String>> {
     let path =
         format!("/apis/ctrlmesh.kusionstack.io/v1alpha1/namespaces/{NAMESPACE}/shardingconfigs");
@@ -88,7 +88,7 @@ pub(crate) fn has(limit: &Value, tenant: &str) -> bool {
 fn settle(scene: &Installed, tenants: &[String], pods: usize) -> Result<BTreeMap<String, String>> {
     scene.wait_drawn(Installed::ROOT, pods, LIMIT)?;
     let owners = owners(scene, tenants)?;
-    ensure!(owners.len() == tenants.len(), "somebody is nobody's: {owners:?}");
+    ensure!(owners.len() == tenants.len(), "someone is no one's: {owners:?}");
     let busy: BTreeSet<_> = owners.values().collect();
     ensure!(busy.len() == pods, "a shard is idle: {owners:?}");
     let mut last = Vec::new();
@@ -205,8 +205,8 @@ fn tell_gaps(scene: &Installed, writes: &BTreeMap<String, Vec<Written>>) -> Resu
     Ok(())
 }
 
-/// Checks that each object was written by its owners alone, each in its time, and that nothing was
-/// restarted or listed again.
+/// Checks that each object was written by its owners alone, each in its time. Also checks that
+/// nothing was restarted or listed again.
 fn check(scene: &Installed, pods: usize, phases: &[&BTreeMap<String, String>]) -> Result<()> {
     let writes = writes(scene)?;
     tell_gaps(scene, &writes)?;
@@ -320,7 +320,7 @@ fn i15_a_canary_and_three_shards_become_four_while_the_manager_is_killed() -> Re
     println!("a new one is handled within {:?}", made.elapsed());
     ensure!(moved(&three, &before) == 0, "a new one moved others");
 
-    // Nobody reviews a root while all replicas are killed.
+    // No one reviews a root while all replicas are killed.
     let draw = |size| {
         let draw = || scene.draw_root_beside(&canary, size, &weight);
         until("the root comes in", LIMIT, || Ok(draw().ok()))

@@ -102,7 +102,7 @@ fn tells_where_it_holds(scene: &Installed) -> Result<()> {
     let holds = leases.keys().eq(&Installed::PODS);
     let [status, reason] = if holds { ["True", "Claimed"] } else { ["False", "NoLease"] };
     for shard in ["ants", "bees"] {
-        has_condition(scene, shard, "InForce", status, reason)?;
+        has_condition(scene, shard, "HandoverActive", status, reason)?;
     }
     let speaks = |lease: &Value| {
         lease["metadata"]["annotations"]["ctrlmesh.kusionstack.io/speaks"].to_string()

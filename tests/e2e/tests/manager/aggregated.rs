@@ -1,4 +1,4 @@
-//! An API server behind the real one, which lists as many objects as it is told to have.
+//! An API server behind the real one, which lists as many objects as it is notified to have.
 
 use std::{
     io::{BufRead, BufReader, Write},

@@ -41,7 +41,8 @@ fn bad_i12_a_leader_behind_the_others_makes_no_other_authorities_and_signs_for_n
     let cas = bundle(&api, OPERATORS)?["manager.crt"].as_str().context("CAs")?.to_owned();
     ensure!(authorities(&api)? == before, "other authorities");
 
-    // What it has not heard of yet it signs for a little later, and never for what is gone.
+    // It signs a little later for a pod that it has not heard of yet. It never signs for a pod that
+    // is gone.
     let made = create(&api, &pod(OPERATORS, "one"), &[])?;
     let token = token(&api, Some(AUDIENCE), Some(&made))?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;

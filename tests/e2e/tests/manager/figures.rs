@@ -1,7 +1,7 @@
 //! The time and memory of a replica: for leaves, for injected pods, for the first pod of a namespace.
 //!
 //! `FIGURES=2000` asks for that many leaves and creates that many pods, instead of a few, and prints
-//! what they took, beside the bound; `CTRLMESH_BIN` names a release build.
+//! what they took, next to the bound; `CTRLMESH_BIN` names a release build.
 
 use std::{
     env, fs,
@@ -238,14 +238,14 @@ fn wait_refused(api: &ApiServer, path: &str, config: &Value, namespace: &str) ->
     })
 }
 
-/// Waits until each of so many configs says what its ring leaves to nobody.
+/// Waits until each of so many configs says what its ring leaves to no one.
 fn wait_compared(api: &ApiServer, path: &str, configs: usize) -> Result<()> {
     until("each config is compared", LIMIT, || {
         let all = api.client().get(path)?.json()?;
         let all = all["items"].as_array().context("configs")?;
         let says = |config: &&Value| {
             let conditions = config["status"]["conditions"].as_array();
-            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Covered"))
+            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "NoGaps"))
         };
         Ok((all.iter().filter(says).count() == configs).then_some(()))
     })

@@ -1,5 +1,5 @@
-//! A gate between replicas and the API server, which lets so many writes pass, or answers in the API
-//! server's place. It terminates TLS, and speaks HTTP/1.1 alone.
+//! A gate between replicas and the API server. It lets a given number of writes pass, or answers in
+//! the API server's place. It terminates TLS, and speaks HTTP/1.1 alone.
 
 use std::{
     net::SocketAddr,

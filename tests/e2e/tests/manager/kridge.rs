@@ -108,7 +108,7 @@ fn i15_a_config_of_kridge_is_translated_and_follows_its_changes() -> Result<()> 
 
     apply(&api, &kridge("demo", &json!(["ns-a", "ns-b"])))?;
     translation(at, "demo", &json!(["ns-a", "ns-b"]))?;
-    // What is changed by hand is put back.
+    // The manager reverts changes by hand.
     let patch = json!({ "spec": { "limits": [] } }).to_string();
     let args = ["patch", "shardingconfigs.ctrlmesh.kusionstack.io", "demo", "-n", OPERATORS];
     api.kubectl(&[&args[..], &["--type=merge", "-p", &patch]].concat())?;

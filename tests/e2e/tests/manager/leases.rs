@@ -91,7 +91,7 @@ fn i14_a_pod_writes_and_deletes_its_own_lease_alone() -> Result<()> {
     for (method, body) in [("PATCH", &patch), ("DELETE", &json!({}))] {
         refused(&api.client().with_token(&unbound), method, &own, body)?;
     }
-    // Other Leases are nobody's business.
+    // Other Leases are no one's business.
     client.post(&leases, &lease("lock", None))?.json()?;
     client.post(&leases, &lease("ctrlmesh-lock", None))?.json()?;
     client.delete(&format!("{leases}/lock"))?.json()?;
@@ -105,7 +105,7 @@ fn i14_a_pod_writes_and_deletes_its_own_lease_alone() -> Result<()> {
     // People are bound by their rights alone.
     at.kubectl(&["delete", "lease", &other])?;
 
-    // Renewals wait beside leader election, not behind the requests of the app.
+    // Renewals wait next to leader election, not behind the requests of the app.
     let metrics = api.client().get("/metrics")?.text;
     let dispatched = metrics.lines().any(|line| {
         line.starts_with("apiserver_flowcontrol_dispatched_requests_total{")

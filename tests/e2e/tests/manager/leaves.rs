@@ -1,4 +1,4 @@
-//! Leaves: for the proxy of an injected pod, and for nobody else.
+//! Leaves: for the proxy of an injected pod, and for no one else.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn i12_a_proxy_gets_a_leaf_that_clients_of_the_bundle_accept() -> Result<()> {
     ensure!(manager.metric(r#"ctrlmesh_manager_leaves_total{result="signed"}"#)? == 1.0);
     let log = manager.log()?;
     ensure!(!log.contains(&token), "a token in the log");
-    // Each metric has had a value by now.
+    // Each metric has had a value already.
     let (_, metrics) = manager.admin_page("/metrics")?;
     let table = metrics.lines().filter_map(|line| line.strip_prefix("# "));
     golden::check_file(

@@ -1,5 +1,12 @@
 //! The objects that the leader keeps: authorities, bundles, rights, the API server's trust.
 
+use std::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Manager, until};
 use serde_json::{Value, json};
@@ -25,7 +32,7 @@ fn accounts(at: Place<'_>) -> Result<Option<Vec<String>>> {
 fn i12_a_namespace_has_its_bundle_before_its_first_pod_and_its_rights_with_it() -> Result<()> {
     let bed = Bed::new("bundle-first")?;
     let (api, at) = (bed.api(), bed.place());
-    ensure!(get(api, &at.at("configmaps", BUNDLE))?.is_none(), "nobody asked for it");
+    ensure!(get(api, &at.at("configmaps", BUNDLE))?.is_none(), "no one asked for it");
     create(api, &config(at.namespace), &[])?;
     let data = bundle(api, at.namespace)?;
     let text = data["ca.crt"].as_str().context("text")?;
@@ -33,7 +40,7 @@ fn i12_a_namespace_has_its_bundle_before_its_first_pod_and_its_rights_with_it() 
     // The cluster's own CA is in it, so that nothing breaks that goes past the proxy.
     ensure!(text.matches("BEGIN CERTIFICATE").count() == 2, "{text}");
     has(data["manager.crt"].as_str().context("text")?, &certificate(api, "serving.crt")?)?;
-    ensure!(accounts(at)?.is_none(), "rights for nobody");
+    ensure!(accounts(at)?.is_none(), "rights for no one");
 
     at.kubectl(&["create", "serviceaccount", "robot"])?;
     let mut robots = pod(at.namespace, "robot");
@@ -50,6 +57,54 @@ fn i12_a_namespace_has_its_bundle_before_its_first_pod_and_its_rights_with_it() 
     until("rights for one account", SOON, || {
         Ok((accounts(at)? == Some(vec!["default".to_owned()])).then_some(()))
     })
+}
+
+/// A server that takes connections and never answers. The receiver gets each.
+fn silent_server() -> Result<(u16, mpsc::Receiver<TcpStream>)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    let (taken, streams) = mpsc::sync_channel(8);
+    // It ends with the test's process, or with the receiver.
+    thread::spawn(move || {
+        listener.incoming().map_while(Result::ok).all(|stream| taken.send(stream).is_ok())
+    });
+    Ok((port, streams))
+}
+
+#[test]
+fn bad_webhook_that_hangs_in_one_namespace_delays_no_bundle_of_another() -> Result<()> {
+    let bed = Bed::new("hanging")?;
+    let other = bed.another("other")?;
+    let (api, at, other) = (bed.api(), bed.place(), other.place());
+    let (port, streams) = silent_server()?;
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "hanging" },
+        "webhooks": [{
+            "name": "hanging.example.com",
+            "clientConfig": { "url": format!("https://127.0.0.1:{port}/") },
+            "rules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+                "operations": ["CREATE", "UPDATE"],
+            }],
+            "namespaceSelector": {
+                "matchLabels": { "kubernetes.io/metadata.name": at.namespace },
+            },
+            "timeoutSeconds": 30, "failurePolicy": "Fail", "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }],
+    });
+    create(api, &hook, &[])?;
+    create(api, &config(at.namespace), &[])?;
+    let _held = streams.recv_timeout(SOON).context("the bundle is not under way")?;
+    create(api, &config(other.namespace), &[])?;
+    let since = Instant::now();
+    bundle(api, other.namespace)?;
+    let took = since.elapsed();
+    ensure!(took < Duration::from_secs(1), "the other bundle took {took:?}");
+    ensure!(get(api, &at.at("configmaps", BUNDLE))?.is_none(), "the webhook let it in");
+    api.kubectl(&["delete", "validatingwebhookconfiguration", "hanging"]).map(drop)
 }
 
 #[test]
@@ -70,7 +125,7 @@ fn i12_rights_to_the_labels_of_namespaces_are_there_while_a_config_needs_them() 
         create(api, &pod(namespace, "one"), &[])?;
     }
     until("rights in both namespaces", SOON, || Ok(accounts(at)?.map(drop)))?;
-    ensure!(holders()?.is_none(), "nobody needs them");
+    ensure!(holders()?.is_none(), "no one needs them");
     let select = r#"{"spec":{"limits":[{"namespaces":{"selector":{"matchLabels":{"tier":"gold"}}},
         "clusterScoped":"Exclude"}]}}"#;
     let patch = |text| at.kubectl(&["patch", "shardingconfig", "blue", "--type=merge", "-p", text]);
@@ -104,7 +159,7 @@ fn i12_what_somebody_changes_is_restored_and_what_is_somebody_elses_is_left_alon
     until("a changed bundle is restored", SOON, restored)?;
     other.kubectl(&["delete", "configmap", BUNDLE])?;
     until("a deleted bundle is restored", SOON, restored)?;
-    // A member of somebody else's is theirs by server-side apply; ours is right.
+    // A member of someone else's is theirs by server-side apply; ours is right.
     other.kubectl(&["patch", "configmap", BUNDLE, "--type=merge", "-p", patch])?;
     until("our part is restored", SOON, || {
         Ok((bundle(api, other.namespace)?["ca.crt"] == right["ca.crt"]).then_some(()))
@@ -114,7 +169,7 @@ fn i12_what_somebody_changes_is_restored_and_what_is_somebody_elses_is_left_alon
         let failed = r#"ctrlmesh_manager_writes_total{kind="ConfigMap",result="failed"}"#;
         Ok((manager.metric(failed)? > 0.0).then_some(()))
     })?;
-    has(&manager.log()?, "restored/ctrlmesh-ca-bundle is somebody else's")?;
+    has(&manager.log()?, "restored/ctrlmesh-ca-bundle is not ours")?;
     ensure!(bundle(api, at.namespace)?["ca.crt"] == "theirs");
     at.kubectl(&["delete", "configmap", BUNDLE])?;
     until("with the foreign one gone ours is there", SOON, || {
@@ -160,7 +215,7 @@ fn bad_i12_a_secret_that_is_half_written_is_named_and_left_as_it_is() -> Result<
         Ok((manager.metric("ctrlmesh_manager_leader")? > 0.0).then_some(()))
     })?;
     ensure!(get(&api, &path)?.context("it is there")?["data"] == half, "overwritten");
-    // Deleted, it is made anew.
+    // Deleted, it is made again.
     api.kubectl(&["delete", "secret", secret, "-n", namespace])?;
     until("there are authorities", SOON, || {
         Ok(manager.admin_page("/readyz")?.1.contains("[+]authorities ok").then_some(()))

@@ -40,7 +40,7 @@ fn i12_one_of_two_leads_and_the_other_takes_over_at_once_or_when_the_lease_is_ov
     // One that is killed does not.
     leader.start_again()?;
     leader.wait_ready()?;
-    ensure!(!leads(&leader)?, "it leads beside another");
+    ensure!(!leads(&leader)?, "it leads next to another");
     other.kill()?;
     until("the first leads again", SOON, || Ok(leads(&leader)?.then_some(())))?;
     create(&api, &config(OPERATORS), &[])?;
@@ -61,7 +61,7 @@ fn bad_i12_one_that_slept_and_thinks_that_it_leads_gives_way() -> Result<()> {
     let (before, right) = (authorities(&api)?, bundle(&api, OPERATORS)?);
     leader.signal(Signal::SIGSTOP)?;
     until("the other leads", SOON, || Ok(leads(&other)?.then_some(())))?;
-    // What is written meanwhile is news to the one that sleeps.
+    // The stopped replica does not know of these writes yet.
     let namespace = Manager::NAMESPACE;
     api.kubectl(&["delete", "secret", SECRET, "-n", namespace])?;
     api.kubectl(&["delete", "configmap", BUNDLE, "-n", OPERATORS])?;

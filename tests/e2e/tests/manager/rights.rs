@@ -143,7 +143,7 @@ fn i12_each_right_is_used_and_none_is_missing() -> Result<()> {
     }
     let given = given(&api)?;
     let unused: Vec<_> = given.difference(&used).collect();
-    ensure!(unused.is_empty(), "rights that nobody uses: {unused:?}");
+    ensure!(unused.is_empty(), "rights that no one uses: {unused:?}");
     // What it needs without a rule is what each account has.
     let more: Vec<_> = used.difference(&given).collect();
     ensure!(more.is_empty(), "rights of no rule: {more:?}");

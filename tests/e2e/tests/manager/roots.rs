@@ -104,7 +104,7 @@ fn wait_whole(at: Place<'_>, names: &[&str]) -> Result<BTreeMap<String, Value>> 
     let mut last = BTreeMap::new();
     let found = until("the children have everything", LONG, || {
         last = configs(at)?;
-        // One may be as somebody else wrote it.
+        // One may be as someone else wrote it.
         Ok(is_whole(&last, names).is_ok_and(|is| is).then(|| last.clone()))
     });
     found.with_context(|| format!("{names:?}: {last:#?}"))
@@ -192,7 +192,7 @@ fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -
         "{before:#?}"
     );
     let message = ready(at, "NoReadyPod")?;
-    let idle = "no pod of op-1-normal, op-2-normal is ready, so nobody";
+    let idle = "no pod of op-1-normal, op-2-normal is ready, so no one";
     ensure!(message.starts_with(idle), "{message}");
     let status = status(at)?;
     ensure!(status["root"]["childShardingConfigs"] == json!(TWO), "{status}");
@@ -233,7 +233,7 @@ fn i15_a_root_draws_shards_and_one_more_gets_its_share_once_its_pod_is_ready() -
     ready(at, "Surplus")?;
     let shown = at.kubectl(&["get", "shard", "root"])?;
     let cells: Vec<_> = shown.split_whitespace().collect();
-    ensure!(cells[..6] == ["NAME", "PODS", "IN-FORCE", "OWNS", "READY", "AGE"], "{shown}");
+    ensure!(cells[..6] == ["NAME", "PODS", "HANDOVER", "OWNS", "READY", "AGE"], "{shown}");
     ensure!(cells[6..8] == ["root", "False"], "{shown}");
     let shown = at.kubectl(&["get", "shard", "op-1-normal", "--no-headers"])?;
     let cells: Vec<_> = shown.split_whitespace().collect();
@@ -279,7 +279,7 @@ fn a_root_without_resources_is_drawn_by_namespaces_and_shares_what_is_in_none() 
             let mut conditions = all["op-2-normal"]["status"]["conditions"].as_array()?.iter();
             conditions.find(|one| one["type"] == kind).map(|one| one["status"] == "True")
         };
-        Ok((is("Disjoint") == Some(true) && is("Covered") == Some(true)).then_some(()))
+        Ok((is("NoOverlap") == Some(true) && is("NoGaps") == Some(true)).then_some(()))
     })?;
     // Objects are counted by the names of resources, and there are none.
     whole["spec"]["root"]["auto"]["weight"] = json!("Objects");
@@ -547,7 +547,7 @@ fn child_of(configs: &BTreeMap<String, Value>, namespace: &str) -> Result<String
             return Ok(name.clone());
         }
     }
-    anyhow::bail!("{namespace} is nobody's: {configs:#?}")
+    anyhow::bail!("{namespace} is no one's: {configs:#?}")
 }
 
 /// Creates so many ConfigMaps in a namespace, which is created, too.
@@ -598,7 +598,7 @@ fn i15_a_root_is_balanced_by_the_number_of_objects_and_a_large_namespace_moves_n
     let moved = until("the small ones leave the shard of the large one", LONG, || {
         let all = configs(at)?;
         sizes(&all)?;
-        // In a moment between two writes nobody has some.
+        // In a moment between two writes no one has some.
         Ok(beside(&all).is_ok_and(|count| count == 0).then_some(all))
     })?;
     ensure!(child_of(&moved, "large")? == large, "the large one moved: {moved:#?}");

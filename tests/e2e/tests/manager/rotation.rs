@@ -42,7 +42,7 @@ const SPREAD: Duration = Duration::from_secs(310);
 /// The informers of client-go, streamed and paged, in two encodings, and the requests by which each
 /// begins.
 const INFORMERS: [(&[&str], usize); 3] = [(&[], 1), (&["--json"], 1), (&["--watchlist=false"], 2)];
-/// The shortest time after which an informer asks for its watch anew by itself (`minWatchTimeout` of
+/// The shortest time after which an informer asks for its watch again by itself (`minWatchTimeout` of
 /// client-go's reflector).
 const WATCH: Duration = Duration::from_secs(300);
 /// The time in which what must not happen would: the leader waits for two seconds between writes of
@@ -154,7 +154,7 @@ impl Traffic {
                 url: proxy.url(),
                 cas: files.join("ca.crt"),
                 token: account.token.clone(),
-                // Who asks anew each time sees each certificate.
+                // Who asks again each time sees each certificate.
                 is_anew: at == 0,
                 is_over: Arc::clone(&is_over),
             };
@@ -187,7 +187,7 @@ impl Traffic {
             ensure!(count(&lines, "watch-error") == 0, "an informer's watch broke");
             let [lists, watches] = ["list", "watch"].map(|event| count(&lines, event));
             let is_one = lists + watches == wanted || (time > WATCH && lists < wanted);
-            ensure!(is_one, "an informer began anew: {lists} lists, {watches} watches");
+            ensure!(is_one, "an informer began again: {lists} lists, {watches} watches");
         }
         let mut watches = self.watches;
         let told = |each: &Value| each["ADDED"].as_u64() == u64::try_from(maps).ok();
@@ -268,7 +268,7 @@ fn i12_i19_leaf_and_issuer_rotate_under_watches_and_requests() -> Result<()> {
     traffic.finish(maps)
 }
 
-/// Streams that are open need no certificate; who comes anew does.
+/// Streams that are open need no certificate; who comes again does.
 #[test]
 fn bad_i12_i19_a_leaf_ends_while_the_manager_is_away() -> Result<()> {
     let mut scene = Scene::new(&["--leaf-lifetime=60"])?;
@@ -354,12 +354,12 @@ fn i12_a_root_near_its_end_has_a_next_which_waits_for_who_does_not_know_it() -> 
     let former = [certificate(&api, root)?, certificate(&api, issuer)?];
     let next = next_root(&api)?;
     until("both are in the way", SOON, || Ok((in_the_way(&manager)? == 2.0).then_some(())))?;
-    // With nobody in the way, what pods mount still has to spread.
+    // With no one in the way, what pods mount still has to spread.
     api.kubectl(&["delete", "pod", "before", "waiting", "-n", OPERATORS, "--now"])?;
-    until("nobody is in the way", SOON, || Ok((in_the_way(&manager)? == 0.0).then_some(())))?;
+    until("no one is in the way", SOON, || Ok((in_the_way(&manager)? == 0.0).then_some(())))?;
     signs_for_now(&api, &former[0])?;
     ensure!(certificate(&api, issuer)? == former[1], "an issuer of the next root signs");
-    // Nobody accepts what an ended root signs: to wait any longer would help nobody.
+    // No one accepts what an ended root signs: to wait any longer would help no one.
     until("the next one signs at the end", LIMIT, || {
         Ok((certificate(&api, root)? == next).then_some(()))
     })?;

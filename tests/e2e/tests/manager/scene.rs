@@ -223,7 +223,7 @@ pub(crate) fn pod(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Creates an object; returns what is stored.
+/// Creates an object; returns the stored data.
 pub(crate) fn create(api: &ApiServer, object: &Value, flags: &[&str]) -> Result<Value> {
     let args = [&["create", "-o", "json", "-f", "-"], flags].concat();
     let stored = api.kubectl_client().run_with_input(&args, &yaml::print(object))?;

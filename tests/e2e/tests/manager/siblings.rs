@@ -1,4 +1,4 @@
-//! Configs of one ring beside each other: what the API server refuses, and what their conditions say.
+//! Configs of one ring next to each other: what the API server refuses, and what their conditions say.
 
 use std::time::Duration;
 
@@ -72,10 +72,10 @@ fn bad_i15_a_config_that_overlaps_is_refused_by_the_api_server_and_one_let_in_is
     ensure!(wider(&green).is_err(), "an update came in");
     wider(&let_in(green))?;
     for (name, other) in [("blue", "green"), ("green", "blue")] {
-        let message = said(&api, name, "Disjoint", "False")?;
+        let message = said(&api, name, "NoOverlap", "False")?;
         let wanted = format!(
-            "ShardingConfig {other} wants some of the same pods, such as one in namespace bee; draw \
-             them apart"
+            "ShardingConfig {other} wants some of the same pods, such as one in namespace bee; select \
+             each object in one config alone"
         );
         ensure!(message == wanted, "{message}");
     }
@@ -84,25 +84,25 @@ fn bad_i15_a_config_that_overlaps_is_refused_by_the_api_server_and_one_let_in_is
         Ok(((count - 2.0).abs() < 0.5).then_some(()))
     })?;
     wider(&shard("green", &["cow"]))?;
-    said(&api, "blue", "Disjoint", "True")?;
+    said(&api, "blue", "NoOverlap", "True")?;
 
-    // The pods of all other namespaces are nobody's.
+    // The pods of all other namespaces are no one's.
     let orphan = "no shard of the ring has pods, such as one in namespace ctrlmesh-system (and in \
                   other namespaces); give them to one";
-    let message = said(&api, "green", "Covered", "False")?;
+    let message = said(&api, "green", "NoGaps", "False")?;
     ensure!(message == orphan, "{message}");
     until("an Event says so", SOON, || {
         let args = ["get", "events", "-n", OPERATORS, "-o", "jsonpath={.items[*].reason}"];
-        Ok(api.kubectl(&args)?.contains("Orphans").then_some(()))
+        Ok(api.kubectl(&args)?.contains("Gap").then_some(()))
     })?;
     let namespaces =
         api.kubectl(&["get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}"])?;
     let rest: Vec<&str> = namespaces.split_whitespace().collect();
     create(&api, &shard("rest", &rest), &[])?;
-    said(&api, "green", "Covered", "True")?;
+    said(&api, "green", "NoGaps", "True")?;
     // One more namespace, and it is an orphan.
     api.kubectl(&["create", "namespace", "new"])?;
-    let message = said(&api, "green", "Covered", "False")?;
+    let message = said(&api, "green", "NoGaps", "False")?;
     ensure!(message.contains("one in namespace new;"), "{message}");
     ensure!(manager.metric("ctrlmesh_manager_uncovered_rings")? > 0.5);
     Ok(())
@@ -157,7 +157,7 @@ fn bad_i15_while_the_manager_is_away_a_label_lets_configs_in_and_the_schema_refu
         error.contains("must say whether the shard has objects that are in no namespace"),
         "{error}"
     );
-    // Who deletes one needs nobody.
+    // Who deletes one needs no one.
     api.kubectl(&["delete", "shardingconfig", "blue", "-n", OPERATORS])?;
     Ok(())
 }

@@ -90,7 +90,7 @@ fn i15_objects_of_named_kinds_get_the_labels_of_their_namespace() -> Result<()> 
         let namespace = get(&api, "/api/v1/namespaces/ant")?.context("the namespace")?;
         Ok((namespace["metadata"]["labels"][NAMESPACE] == "ant").then_some(()))
     })?;
-    until("what is somebody else's is counted", SOON, || {
+    until("what is someone else's is counted", SOON, || {
         Ok((foreign(&manager)? > 0.0).then_some(()))
     })?;
     ensure!(labels(&api, "theirs")? == theirs, "{}", labels(&api, "theirs")?);
@@ -106,7 +106,7 @@ fn i15_objects_of_named_kinds_get_the_labels_of_their_namespace() -> Result<()> 
     let before = foreign(&manager)?;
     let taken = format!("{CONTROL}=mine");
     api.kubectl(&["label", "--overwrite", "configmap", "new", "-n", "ant", &taken])?;
-    until("it is somebody else's now", SOON, || Ok((foreign(&manager)? > before).then_some(())))?;
+    until("it is someone else's now", SOON, || Ok((foreign(&manager)? > before).then_some(())))?;
     ensure!(labels(&api, "new")?[CONTROL] == "mine", "{}", labels(&api, "new")?);
 
     // A ConfigMap that cannot be used changes nothing.

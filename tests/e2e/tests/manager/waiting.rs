@@ -92,7 +92,7 @@ fn i13_a_pod_in_env_mode_whose_reviews_do_not_come_to_the_proxy_has_an_event() -
     let event = until("an Event", SOON, || event(at, "env"))?;
     ensure!(event["type"] == "Warning" && event["reason"] == "WebhookNotRedirected", "{event}");
     has(&event["message"].to_string(), "nothing is redirected in env mode")?;
-    // So does its config, to whoever describes that, until the pods have rules.
+    // Its config says so, too, in its conditions until the pods have rules.
     let condition = |status: &str| {
         let config = get(api, &format!("{}/blue", at.configs()))?.context("the config")?;
         let mut all = config["status"]["conditions"].as_array().into_iter().flatten();
@@ -117,7 +117,7 @@ fn bad_i12_a_namespace_that_ends_holds_up_no_other_and_is_not_asked_again_and_ag
     create(&api, &config(OPERATORS), &[])?;
     bundle(&api, OPERATORS)?;
     create(&api, &pod(OPERATORS, "lone"), &[])?;
-    // Nobody here carries out the end, so it lasts.
+    // No one here carries out the end, so it lasts.
     api.kubectl(&["delete", "namespace", OPERATORS, "--wait=false"])?;
     api.kubectl(&["delete", "configmap", BUNDLE, "-n", OPERATORS])?;
     let tried = || -> Result<usize> {
@@ -139,7 +139,7 @@ fn bad_i12_a_namespace_that_ends_holds_up_no_other_and_is_not_asked_again_and_ag
 #[test]
 fn i15_a_config_says_which_of_its_pods_have_no_proxy() -> Result<()> {
     let api = cluster()?;
-    // One was created while nobody injected, one does not ask for it, one is nobody's.
+    // One was created while no one injected, one does not ask for it, one is no one's.
     let asks = json!({ "ctrlmesh.kusionstack.io/enable-proxy": "true", "shard": "blue" });
     for name in ["early", "plain"] {
         create(&api, &labelled(name, &json!({ "shard": "blue" })), &[])?;

@@ -60,7 +60,7 @@ impl Scene {
         delete(&["rolebinding", "ctrlmesh-proxy", "-n", OPERATORS])
     }
 
-    /// Whoever was killed holds it for a quarter of a minute.
+    /// A killed leader holds the Lease for a quarter of a minute.
     fn clear_lease(&self) -> Result<()> {
         let lease = ["lease", "ctrlmesh-manager", "-n", Manager::NAMESPACE];
         self.api.kubectl(&[&["delete", "--ignore-not-found"], &lease[..]].concat()).map(drop)

@@ -65,7 +65,7 @@ impl<'a> Admin<'a> {
             let name = format!("edited-{}", self.random.usize(..NAMES));
             let object = Object { resource, name };
             if !self.living.contains(&object) {
-                // Some belong to nobody.
+                // Some belong to no one.
                 let team = self.team().filter(|_| self.random.u8(..8) > 0);
                 self.create(&object, team)?;
                 self.living.push(object);

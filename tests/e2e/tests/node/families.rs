@@ -67,8 +67,8 @@ fn an_operator_works_in_env_mode_where_pods_are_restricted() -> Result<()> {
     an_operator_keeps_to_its_shard(&shards)
 }
 
-/// The proxy's own calls go by the cluster's CA, so it has a policy; what it verifies the API
-/// server by is another CA, as after a change of the cluster's that did not reach the pod.
+/// The proxy's own calls trust the cluster's CA, so it has a policy. It verifies the API server by
+/// another CA, as after a change of the cluster's CA that did not reach the pod.
 #[test]
 fn t65_an_upstream_of_another_ca_gets_no_byte_of_the_operator() -> Result<()> {
     let shards = Turn::wait()?;
@@ -111,8 +111,8 @@ fn t65_an_upstream_of_another_ca_gets_no_byte_of_the_operator() -> Result<()> {
     Ok(())
 }
 
-/// Widgets of its shard are handled, others are not read; its lock is its shard's; it follows a
-/// boundary that moves.
+/// The operator handles the Widgets of its shard and does not read others. Its lock is its shard's.
+/// It follows a boundary that moves.
 fn an_operator_keeps_to_its_shard(shards: &Shards) -> Result<()> {
     shards.create_widgets(&["bee", "ant"], 2)?;
     let pod = await_handled(shards, "ant-2")?;
@@ -214,7 +214,7 @@ fn t65_the_leaf_has_the_names_of_the_api_server(shards: &Shards, address: &str) 
         };
         ensure!(items.iter().all(is_own), "{host}: {list}");
     }
-    let refused = ask("kubernetes.example.com").err().context("a name of somebody else's")?;
+    let refused = ask("kubernetes.example.com").err().context("a name of someone else's")?;
     println!("another name: {refused}");
 
     let script = format!(

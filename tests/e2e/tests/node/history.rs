@@ -22,8 +22,8 @@ const TEAMS: [&str; 4] = ["ant", "bee", "cat", "dog"];
 const SHARDS: [&str; 2] = ["blue", "green"];
 const RESOURCES: [&str; 2] = ["widgets", "configmaps"];
 
-/// The oracle is a watch of everything, straight at the API server: each version with its labels,
-/// whoever wrote it.
+/// The oracle is a watch of everything, straight at the API server: each version by any writer,
+/// with its labels.
 #[test]
 fn t13_t14_t17_every_version_is_read_by_its_own_shard_alone() -> Result<()> {
     let shards = Turn::wait()?;
@@ -86,7 +86,7 @@ struct Seen {
     created: [(String, u64); 2],
 }
 
-/// Draws the shards anew while the edits go on, until every watch was brought over.
+/// Draws the shards again while the edits go on, until every watch was brought over.
 fn move_boundary(
     shards: &Shards,
     readers: &[Reader],
@@ -183,7 +183,7 @@ impl Windows {
 struct Watches {
     /// When the watch ended that lived at the change.
     ended: Timestamp,
-    /// When the pod was given all objects anew, and not just those that change hands.
+    /// When the pod was given all objects again, and not just those that change hands.
     listed: Vec<Timestamp>,
 }
 
@@ -235,8 +235,8 @@ fn addresses(shards: &Shards) -> Result<BTreeMap<String, String>> {
 
 /// Each version that was read belonged to the shard of the pod that read it, by the policy in
 /// force: before the shard's window by the old one, after it by the new one, within it by either.
-/// As [`settle`] has compared what the pods hold with what there is, every last version was read,
-/// and of what is deleted the last record says so.
+/// [`settle`] has compared what the pods hold with what there is. So every last version was read,
+/// and the last record of a deleted object says that it is deleted.
 fn judge(
     writes: &Writes,
     readers: &[Reader],

@@ -249,7 +249,7 @@ fn port_forward(toolbox: &Toolbox, transport: Transport) -> Result<()> {
     let wanted = wanted.split_whitespace().next().context("a sum")?;
     for tool in [Tool::Kubectl, Tool::Go] {
         let path = toolbox.path(tool)?;
-        // kubectl holds its port until it is told otherwise, and client-go's program until the end
+        // kubectl holds its port until it is notified otherwise, and client-go's program until the end
         // of its standard input.
         let line = if matches!(tool, Tool::Go) {
             format!(
@@ -285,8 +285,8 @@ fn local_port(line: &Value) -> Option<u64> {
     line["ports"][0]["local"].as_u64().or_else(by_kubectl)
 }
 
-/// What is said by attach is heard, what is answered comes by attach and by every log that is
-/// followed, and all end with the container.
+/// The container hears the input of attach. Its answers come by attach and by every log that is
+/// followed. All streams end with the container.
 fn attach_and_logs(toolbox: &Toolbox, transport: Transport) -> Result<()> {
     let pod = format!("{POD}-{}", transport.name);
     speaker(toolbox, &pod)?;

@@ -88,7 +88,7 @@ fn t40_pods_of_all_namespaces(toolbox: &Toolbox) -> Result<()> {
         watch.wait_for(LIMIT, |line| line.as_str().is_some_and(|line| is_row(line, name)))
     };
     shows("toolbox")?;
-    // What is another's comes first: it would be printed first.
+    // The other shard's pod is created first: it would be printed first.
     waiting_pod(toolbox, &bees, "their-new")?;
     waiting_pod(toolbox, own, "new")?;
     shows("new")?;
@@ -111,7 +111,7 @@ fn a_watch(toolbox: &Toolbox) -> Result<()> {
         })
     };
     said(["ADDED", "mine"])?;
-    // What is another's comes first: it would be printed first.
+    // The other shard's ConfigMap is created first: it would be printed first.
     toolbox.config_map("their-new", "bee")?;
     toolbox.config_map("new", &toolbox.team)?;
     said(["ADDED", "new"])?;
@@ -160,7 +160,7 @@ fn logs(toolbox: &Toolbox) -> Result<()> {
     Ok(())
 }
 
-/// How a client is told where the API server is.
+/// How a client is notified where the API server is.
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
     /// By the kubelet, which gives an address.

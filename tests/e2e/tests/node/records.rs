@@ -68,7 +68,7 @@ impl Read {
         (self.uid.clone(), self.version)
     }
 
-    /// Whether only a list that was made anew tells this.
+    /// Whether only a list that was made again tells this.
     pub(crate) fn is_of_relist(&self) -> bool {
         matches!(self.event, Event::Relist | Event::MissedDelete)
     }

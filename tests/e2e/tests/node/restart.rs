@@ -28,7 +28,7 @@ const OPERATOR: &str = "operator";
 fn i13_t76_kill_9_of_the_proxy_loses_no_object() -> Result<()> {
     let shards = Shards::start(Binaries::from_env()?, Families::Ipv4)?;
     let writes = Writes::follow(&shards)?;
-    // What the shard `none` owns is seen by nobody.
+    // What the shard `none` owns is seen by no one.
     let common = [("ant", "blue"), ("bee", "blue"), ("dog", "green")];
     let before = Owners::from_iter(common.into_iter().chain([("cat", "green"), ("eel", "none")]));
     let after = Owners::from_iter(common.into_iter().chain([("cat", "none"), ("eel", "green")]));
@@ -88,7 +88,7 @@ struct Killed {
     back: Timestamp,
 }
 
-/// When somebody edits.
+/// When someone edits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edits {
     /// Before the kill, during it and until the proxy is back.
@@ -183,7 +183,7 @@ fn await_lease(shards: &Shards, shard: &str, since: Timestamp) -> Result<()> {
     })
 }
 
-/// The objects that were listed anew since.
+/// The objects that were listed again since.
 fn tell(what: &str, reader: &Reader, killed: &Killed) -> Result<Vec<Read>> {
     let mut reads = reader.reads()?;
     let since = |time: Timestamp| time.duration_since(killed.at).as_secs_f64();
@@ -197,7 +197,7 @@ fn tell(what: &str, reader: &Reader, killed: &Killed) -> Result<Vec<Read>> {
     println!(
         "kill -9, {what}: the next proxy listened after {listening:.1} s and was ready after \
          {:.1} s; Widgets were read again after {widgets:.1} s, ConfigMaps after {config_maps:.1} \
-         s; all was handled after {:.1} s; {} objects were listed anew",
+         s; all was handled after {:.1} s; {} objects were listed again",
         since(killed.back),
         since(Timestamp::now()),
         reads.len(),
@@ -266,8 +266,8 @@ fn judge(
     Ok(())
 }
 
-/// An operator that cannot renew its lease in time ends itself, as it would if the API server
-/// were away for as long; it is the only reason for which it may have been restarted.
+/// An operator that cannot renew its lease in time ends itself. It would do so if the API server
+/// were away for as long. It may have been restarted for this reason alone.
 fn the_operator_ended_by_itself(shards: &Shards, pod: &OperatorPod) -> Result<()> {
     let operator = status_of(&find_pod(shards, &pod.name)?, OPERATOR)?;
     let restarts = operator["restartCount"].as_u64().context("a count")?;

@@ -79,9 +79,9 @@ fn shared_node() -> Result<Arc<Reused>> {
     Ok(node)
 }
 
-/// Waits until every Widget is handled by its shard, nothing is left of deleted ones, and each
-/// pod holds just the last versions of what its shard owns. Shards without a pod are not waited
-/// for.
+/// Waits until every Widget is handled by its shard and nothing is left of deleted ones. Each pod
+/// then holds just the last versions of the objects of its shard. Shards without a pod are not
+/// waited for.
 pub(crate) fn settle(shards: &Shards, readers: &[Reader], owners: &Owners) -> Result<()> {
     let client = shards.node().api().client();
     let mut why = String::new();

@@ -98,7 +98,7 @@ fn watch_the_end_of(shards: &Shards, leader: &str) -> Result<End> {
                         None
                     }
                     holder if holder.starts_with(leader) => None,
-                    // Nobody takes over what was not released, before its time is over.
+                    // No one takes over what was not released, before its time is over.
                     _ => Some((released, Instant::now())),
                 }
             })
@@ -117,7 +117,7 @@ fn watch_the_end_of(shards: &Shards, leader: &str) -> Result<End> {
         let (released, taken_over) = holders.join().map_err(|_| anyhow!("a panic"))??;
         let (pod, gone) = last.join().map_err(|_| anyhow!("a panic"))??;
         let released = released.context("the lease was not released")?;
-        ensure!(released < gone, "the lease was released by somebody else");
+        ensure!(released < gone, "the lease was released by someone else");
         the_release_came_through_the_proxy(shards, &pod)?;
         Ok(End {
             released: released - asked,
@@ -147,8 +147,8 @@ fn how_containers_ended(pod: &Value) -> Vec<(String, i64, String)> {
         .collect()
 }
 
-/// The operator's last request for its lease is an update that the API server took, and it names
-/// the lock by the shard's name, which the operator does not know.
+/// The operator's last request for its lease is an update that the API server took. It names the
+/// lock by the shard's name, which the operator does not know.
 fn the_release_came_through_the_proxy(shards: &Shards, pod: &Value) -> Result<()> {
     let entries = shards.node().api().audit().entries()?;
     let last = entries.iter().rfind(|entry| {

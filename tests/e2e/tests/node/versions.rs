@@ -1,4 +1,4 @@
-//! What there was to read: every version that somebody wrote.
+//! What there was to read: every version that someone wrote.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ impl Writes {
     }
 
     /// All that was written so far, and at the least what was read. That an object has left its shard
-    /// is told at a version that nobody wrote.
+    /// is notified at a version that no one wrote.
     pub(crate) fn versions<'a>(&self, reads: impl Iterator<Item = &'a Read>) -> Result<Versions> {
         let mut needed = BTreeMap::<_, BTreeSet<_>>::new();
         for read in reads.filter(|read| read.event != Event::Delete) {
@@ -72,14 +72,14 @@ impl Writes {
             if let Some(error) = failed {
                 return Err(error);
             }
-            told.with_context(|| format!("nobody wrote the versions {needed:?}"))?;
+            told.with_context(|| format!("no one wrote the versions {needed:?}"))?;
         }
         Ok(versions)
     }
 }
 
-/// The versions of every Widget and ConfigMap, whoever wrote them: the administrator, the
-/// operators, the garbage collector.
+/// The versions of every Widget and ConfigMap, by every writer: the administrator, the operators,
+/// the garbage collector.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     teams: BTreeMap<String, BTreeMap<u64, Option<String>>>,
@@ -100,14 +100,14 @@ impl Versions {
                     .insert(uid.clone());
                 self.teams.entry(uid.clone()).or_default().insert(version, team(&meta["labels"]));
             }
-            // Its version is that of the end: nobody wrote it.
+            // Its version is that of the end: no one wrote it.
             Some("DELETED") => {}
             _ => bail!("a watch of everything has no such event: {event}"),
         }
         Ok((uid, version))
     }
 
-    /// The team of a version; nothing when nobody wrote that version.
+    /// The team of a version; nothing when no one wrote that version.
     pub(crate) fn team(&self, uid: &str, version: u64) -> Option<&Option<String>> {
         self.teams.get(uid)?.get(&version)
     }
@@ -121,9 +121,9 @@ impl Versions {
     /// this.
     ///
     /// When a label edit takes an object out of a selector, the API server sends DELETED with the
-    /// *old* labels and the *new* resourceVersion: so somebody wrote the version, with a team of
+    /// *old* labels and the *new* resourceVersion: so someone wrote the version, with a team of
     /// another shard, and what was read is the version before it. When an object is deleted, its
-    /// last version comes with a resourceVersion that nobody wrote.
+    /// last version comes with a resourceVersion that no one wrote.
     pub(crate) fn judge(&self, read: &Read, shard: &str, owners: &Owners) -> Result<()> {
         let is_owned = |team: &Option<String>| {
             team.as_deref().is_some_and(|team| owners.get(team) == Some(&shard))
@@ -138,7 +138,7 @@ impl Versions {
             Event::MissedDelete => return Ok(()),
             _ => written,
         };
-        let shown = shown.with_context(|| format!("nobody wrote {read:?}"))?;
+        let shown = shown.with_context(|| format!("no one wrote {read:?}"))?;
         ensure!(*shown == read.team, "{shard} read {read:?}, which was written with {shown:?}");
         ensure!(is_owned(shown), "{shard} read {read:?}, which is not its own");
         Ok(())
@@ -156,7 +156,7 @@ impl Versions {
         let known = self.teams.get(&read.uid);
         let last = known.and_then(|known| known.range(..=read.version).next_back());
         let team = last.and_then(|(_, team)| team.as_deref());
-        let team = team.with_context(|| format!("nobody wrote {read:?}"))?;
+        let team = team.with_context(|| format!("no one wrote {read:?}"))?;
         let is_right = read.event == Event::Delete
             && read.team.as_deref() == Some(team)
             && before.get(team) == Some(&shard)

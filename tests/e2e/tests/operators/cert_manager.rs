@@ -1,7 +1,7 @@
 //! cert-manager as its chart installs it, sharded by `ctrlmesh shard` alone. Its lock is in `kube-system`, and its
 //! Role there names it.
 //!
-//! Its webhook and its injector of CAs do not run: they are no part of what is sharded.
+//! Its webhook and its injector of CAs do not run: they are not sharded.
 
 use anyhow::{Context, Result, ensure};
 use ctrlmesh_e2e::{Binaries, Installed, cert_manager, go_module, until};
@@ -41,7 +41,7 @@ fn install(scene: &Installed) -> Result<()> {
     Ok(())
 }
 
-/// Nobody holds the lock that it had before.
+/// No one holds the lock that it had before.
 fn nobody_leads_all(scene: &Installed) -> Result<()> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cert-manager-controller";
     let lease = scene.node().api().client().get(path)?;

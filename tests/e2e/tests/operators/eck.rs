@@ -248,7 +248,7 @@ fn number(name: &str, usual: u64) -> Result<u64> {
 fn eck_keeps_the_secrets_of_each_kibana_whatever_its_root_forgot() -> Result<()> {
     let (seconds, rounds) = (number("SECONDS_WATCHED", 60)?, number("ROUNDS", 1)?);
     let eck = Eck::install()?;
-    // As somebody writes it who knows the operator's own kinds: without Secrets.
+    // As someone writes it who knows the operator's own kinds: without Secrets.
     eck.run(2, Some(&GROUPS))?;
     for at in 0..TENANTS {
         eck.make_tenant(at)?;

@@ -83,8 +83,8 @@ impl Operator<'_> {
         led.with_context(|| format!("{last:?}"))
     }
 
-    /// Who wrote in each tenant's namespace, and cluster-scoped objects of these resources (""), by the
-    /// addresses of pods in the audit log.
+    /// Who wrote in each tenant's namespace, by the addresses of pods in the audit log. The key ""
+    /// stands for cluster-scoped objects of these resources.
     pub(super) fn writers(
         &self,
         cluster_scoped: &[&str],

@@ -223,7 +223,7 @@ impl<'a> History<'a> {
         self.wrote(key, &answer, tier)
     }
 
-    /// All of it is written anew.
+    /// All of it is written again.
     fn replace(&mut self, key: &Key) -> Result<()> {
         let tier = self.some_tier();
         let mut object = self.draft(key, tier);

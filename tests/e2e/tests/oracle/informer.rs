@@ -1,4 +1,4 @@
-//! The informers of a seed: unmodified clients, each a program that prints what it is told.
+//! The informers of a seed: unmodified clients, each a program that prints what it is notified.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -101,8 +101,8 @@ impl Informer {
         seen.map(drop).with_context(|| format!("{} is not told where {rv} is", self.name))
     }
 
-    /// Waits until what it was told makes up a store that `is_right` takes. The answer is what is
-    /// wrong.
+    /// Waits until the informer's messages make up a store that `is_right` takes. `is_right`
+    /// answers with the fault that it found.
     pub(crate) fn wait_for_store(
         &self,
         tenants: &Tenants,

@@ -13,18 +13,18 @@
 //!
 //! A quiet point: the writes pause, and an object that both informers see is written last in each
 //! resource. Watches are ordered, so an informer that has been told of that version has been told
-//! of all before it. What is judged there, with no more waiting:
+//! of all before it. The test then judges the following, with no more waiting:
 //!
 //! 1. The stores are equal: namespace, name, uid, resourceVersion, and a digest of all the rest.
 //! 2. The streams are equal: the same ADDED, MODIFIED and DELETED of the same versions of the same
 //!    objects, in the same order, with equal digests. No difference is legitimate but one: what a
 //!    client was shown before it last listed is forgotten, in both streams, since a list tells no
 //!    events. The crate `kube` does not say ADDED or MODIFIED, nor where its list was: with it the
-//!    two count as one, and a list anew forgets all up to the quiet point that follows.
-//! 3. Each stream's events and lists, applied one after the other, give the informer's store; ADDED
-//!    is told of what is not held, MODIFIED and DELETED of what is; versions never fall.
+//!    two count as one, and a list again forgets all up to the quiet point that follows.
+//! 3. Each stream's events and lists, applied one after the other, give the informer's store. ADDED
+//!    names an object that the store lacks, MODIFIED and DELETED one that it has. Versions never fall.
 //! 4. Both stores are what the test's own model of the boundary says.
-//! 5. An informer is told by a bookmark of a write that it does not see.
+//! 5. An informer is notified by a bookmark of a write that it does not see.
 //! 6. Where the proxy is killed, further clients of the resource have the same store: what one of
 //!    them is shown when it comes back lets no other go on in another shard.
 //! 7. Ours lists once, so that a client that compares no lists holds the same, unless the seed compacts
@@ -33,16 +33,16 @@
 //! In every odd seed the policy changes while the writes go on. A native selector cannot change, so
 //! there a fresh native list stands for the first informer, and the second is waited for until it
 //! is there: points 1 (without the digest, which no list of another encoding shares), 3 and 4. What
-//! changes hands is told of with the versions that it has, which are older; then a bookmark for
+//! changes hands is notified of with the versions that it has, which are older; then a bookmark for
 //! where the stream is comes before anything else. Whether the stream goes on or the client lists
-//! anew is all the same.
+//! again is all the same.
 //!
-//! Namespaces get other labels all the time, which matters where the boundary goes by them. In even
+//! Namespaces get other labels all the time, which matters where the boundary follows them. In even
 //! seeds none enters or leaves the shard then, since the proxy may tell by difference what a native
-//! selector tells event by event; and no policy is made anew. In odd seeds they do, with objects in
+//! selector tells event by event; and no policy is made again. In odd seeds they do, with objects in
 //! them and while these are written. How many policies that makes is not said, so the test waits for
 //! what a user sees: a list shows what the model has. Then the beacon, a namespace with which nothing
-//! else is done, is moved across the boundary. Namespaces are watched in order, so whoever knows of
+//! else is done, is moved across the boundary. Namespaces are watched in order, so a proxy that knows of
 //! that knows of all that was done before, be it undone again. Only then a collection is deleted, or
 //! an informer judged.
 //!

@@ -19,7 +19,7 @@ const STEPS_MEANWHILE: usize = 20;
 /// client-go pauses for 0.8 s first.
 const AWAY: Duration = Duration::from_secs(3);
 
-/// The API server, what is to come, what was written, and the proxy.
+/// The API server, the plan, the history of writes, and the proxy.
 pub(crate) struct World<'a> {
     pub(crate) lane: &'a Lane,
     pub(crate) plan: Plan,
@@ -143,7 +143,7 @@ fn redraw(world: &mut World<'_>, disruption: Option<Disruption>) -> Result<()> {
     meanwhile(world, disruption)?;
     world.history.keep_namespaces_of(None);
     if world.plan.in_ring {
-        // What is given up is in force first.
+        // The part that takes objects away is in force first.
         until("the change is in force as a whole", LIMIT, || {
             Ok((world.handovers()? > handovers).then_some(()))
         })?;

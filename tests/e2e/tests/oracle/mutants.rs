@@ -34,7 +34,7 @@ fn stream() -> Vec<Value> {
     ]
 }
 
-/// Whether the judge finds nothing wrong with a stream, beside the right one.
+/// Whether the judge finds nothing wrong with a stream, next to the right one.
 fn passes(ours: &[Value]) -> bool {
     let tenants = Tenants::new(SEED);
     let steady = Expected { is_steady: true, has_bookmarks: true };
@@ -48,7 +48,7 @@ fn passes(ours: &[Value]) -> bool {
 #[test]
 fn what_is_equal_passes() {
     assert!(passes(&stream()));
-    // Bookmarks are nobody's business.
+    // Bookmarks are no one's business.
     let mut ours = stream();
     ours.remove(5);
     assert!(passes(&ours));

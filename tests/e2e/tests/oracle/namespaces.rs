@@ -1,6 +1,6 @@
 //! What happens to namespaces in a history: they end, are made again, and get other labels.
 //!
-//! Also when the proxy knows of it. A policy by the labels of namespaces is made anew whenever they
+//! Also when the proxy knows of it. A policy by the labels of namespaces is made again whenever they
 //! change, several changes at once or one by one: no number of policies says that it knows them
 //! all. What it shows does.
 
@@ -27,7 +27,7 @@ pub(crate) struct Namespaces {
     settled: Option<String>,
     /// Whether the beacon was in the shard when the informers were judged last.
     beacon_was_in: bool,
-    /// How many labels were written that no rule goes by.
+    /// How many labels were written that no rule follows.
     notes: usize,
 }
 
@@ -83,7 +83,7 @@ impl History<'_> {
         }
     }
 
-    /// Gives some namespace another rank, and often another label beside it.
+    /// Gives some namespace another rank, and often another label next to it.
     pub(super) fn relabel_namespace(&mut self) -> Result<()> {
         let here = self.present();
         let Some(namespace) = self.random.choice(&here).cloned() else { return Ok(()) };
@@ -103,8 +103,8 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Waits until the proxy, which `client` asks, knows of all that was done to namespaces, if the
-    /// rule goes by their labels.
+    /// Waits until the proxy knows of all changes to namespaces, if the rule follows their labels.
+    /// `client` asks the proxy.
     pub(crate) fn settle(&mut self, client: &Client, rule: &Rule) -> Result<()> {
         let Some(own) = rule.own_rank() else { return Ok(()) };
         let Namespaces { kept_by, settled, .. } = &self.namespaces;
@@ -132,9 +132,9 @@ impl History<'_> {
         Ok(())
     }
 
-    /// First what is to be seen must be there by itself: nothing but what was done brings it about.
-    /// Then the beacon enters or leaves the shard. The proxy learns of namespaces in their order,
-    /// so who knows of that knows of all before, be it undone meanwhile.
+    /// First the expected objects must be there by themselves: nothing but the earlier changes
+    /// brings them about. Then the beacon enters or leaves the shard. The proxy learns of
+    /// namespaces in their order, so who knows of that knows of all before, be it undone meanwhile.
     fn move_beacon(&mut self, client: &Client, rule: &Rule, own: &str) -> Result<()> {
         let beacon = self.tenants.beacon();
         for resource in Resource::ALL {
@@ -167,7 +167,7 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Whether a list is the model; what is wrong, else. A server that was just started may not
+    /// Whether a list is the model; the fault, else. A server that was just started may not
     /// know yet who may list, or what.
     fn is_listed(
         &self,

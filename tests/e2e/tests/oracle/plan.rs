@@ -186,7 +186,7 @@ impl Plan {
         !self.changes && matches!(self.client, Client::Go { watch_list: true, .. })
     }
 
-    /// What is special about it.
+    /// The special traits of this plan.
     pub(crate) fn traits(&self) -> Vec<&'static str> {
         let mut traits = Vec::new();
         traits.push(match self.client {
@@ -259,7 +259,7 @@ impl Plan {
             }
         };
         let tiers = self.limit_has_tiers.then(|| some_of(&mut self.random, &TIERS));
-        // What nobody sees cannot be written last.
+        // What no one sees cannot be written last.
         let tiers =
             tiers.filter(|tiers| self.asked.as_ref().is_none_or(|asked| !asked.is_disjoint(tiers)));
         Rule { cut, tiers }

@@ -65,7 +65,7 @@ impl Tenants {
     }
 }
 
-/// What of an object a rule goes by.
+/// What of an object a rule follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Traits<'a> {
     pub(crate) namespace: &'a str,
@@ -75,7 +75,7 @@ pub(crate) struct Traits<'a> {
     pub(crate) tier: Option<&'a str>,
 }
 
-/// What is hashed.
+/// The field that is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Uid,
@@ -121,13 +121,13 @@ pub(crate) enum Cut {
     Names(BTreeSet<String>),
     /// The letters of a pattern's class.
     Pattern(BTreeSet<&'static str>),
-    /// By what is computed from the name of the namespace.
+    /// By a value that is computed from the name of the namespace.
     Computed {
         key: Key,
         is_in: bool,
         values: BTreeSet<String>,
     },
-    /// By the namespace's rank. Beside some of [`RANKS`], one that no other rule has: what a
+    /// By the namespace's rank. Next to some of [`RANKS`], one that no other rule has: what a
     /// namespace of that rank shows, this rule shows.
     Ranks {
         ranks: BTreeSet<&'static str>,
@@ -226,7 +226,7 @@ impl Rule {
         }
     }
 
-    /// Whether a namespace of the rank is in the shard of a rule that goes by ranks.
+    /// Whether a namespace of the rank is in the shard of a rule that follows ranks.
     pub(crate) fn has_rank(&self, rank: Option<&str>) -> bool {
         self.cut.owns(Traits { namespace: "", rank, uid: "", tier: None })
     }

@@ -33,7 +33,8 @@ struct Pair {
     ours: Informer,
     /// More clients like ours, through the same proxy.
     companions: Vec<Informer>,
-    /// What is forgotten of the streams, where the client does not say where it listed.
+    /// Events of the streams up to this version are forgotten, where the client does not say where
+    /// it listed.
     floor: u64,
     /// How often either had listed at the last quiet point.
     lists: (usize, usize),
@@ -70,7 +71,7 @@ impl fmt::Display for Judged {
         write!(
             f,
             "{quiet_points} quiet points, {objects} objects in the stores, {events} events, ours \
-             listed anew {relists} times, {differences} changes by difference, {pushed} requests \
+             listed again {relists} times, {differences} changes by difference, {pushed} requests \
              pushed down"
         )
     }
@@ -165,7 +166,7 @@ fn rounds(world: &mut World<'_>, pairs: &mut [Pair]) -> Result<Judged> {
         judged.pushed += proxy.metric(&format!(r#"ctrlmesh_pushdown_total{{how="{how}"}}"#))?;
     }
     ensure!(plan.pushdown || judged.pushed == 0.0, "{} requests were pushed down", judged.pushed);
-    ensure!(plan.changes || policies <= 1.0, "what mattered to nobody made {policies} policies");
+    ensure!(plan.changes || policies <= 1.0, "what mattered to no one made {policies} policies");
     let is_told_bookmarks = matches!(plan.client, Client::Go { .. });
     if !plan.changes && !plan.pushdown && is_told_bookmarks {
         for pair in pairs {

@@ -32,8 +32,8 @@ impl Judge {
         Ok(Self { reader, answers: BTreeMap::new() })
     }
 
-    /// Checks that each review was answered by a pod that may, and says how many had one shard alone
-    /// for an owner. Those of dry runs count too.
+    /// Checks that each review was answered by a pod that may answer it. Returns how many had one
+    /// shard alone for an owner. Those of dry runs count too.
     pub(crate) fn check(&mut self, partition: &Partition, expected: &[Expected]) -> Result<usize> {
         let wrong = self.wrong(partition, expected)?;
         let first: Vec<&String> = wrong.iter().take(QUOTED).collect();
@@ -56,7 +56,7 @@ impl Judge {
         let mut wrong = Vec::new();
         for Expected { write, told, key, facts } in expected {
             let pod = self.answers[write].get(key);
-            let pod = pod.with_context(|| format!("nobody answered {key} of {told}"))?;
+            let pod = pod.with_context(|| format!("no one answered {key} of {told}"))?;
             let owner = partition.owner(facts);
             if owner != Owner::Anyone && owner != Owner::Shard(shard_of(pod)?) {
                 wrong.push(format!("{told}: {key} by {pod}, not by {owner:?}: {facts:?}"));
@@ -65,7 +65,7 @@ impl Judge {
         Ok(wrong)
     }
 
-    /// The pod that answered the last review of a write with this key; `None` if nobody was asked.
+    /// The pod that answered the last review of a write with this key; `None` if no one was asked.
     pub(crate) fn answer(&mut self, write: usize, key: &str) -> Result<Option<String>> {
         let answers = until("the audit log has the write", LIMIT, || {
             self.read()?;

@@ -1,4 +1,4 @@
-//! The webhooks of an operator in four shards on a real node: who answers, and that nobody else
+//! The webhooks of an operator in four shards on a real node: who answers, and that no one else
 //! notices the mesh.
 //!
 //! `WRITES` says how many writes are drawn, `SEED` which, `ROTATIONS` how often the certificate is

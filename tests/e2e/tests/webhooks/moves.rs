@@ -17,8 +17,8 @@ use crate::webhooks::{
 /// The reviews of all pods so far, by how they were answered.
 type Counts = BTreeMap<String, u64>;
 
-/// Has the shards exchange their teams so often (`MOVES`). Whoever knows of a move first, a review is
-/// sent on once at most, and is answered. At the end the boundaries are `by_team` again.
+/// Has the shards exchange their teams so often (`MOVES`). Either pod may know of a move first. A
+/// review is sent on once at most, and is answered. At the end the boundaries are `by_team` again.
 pub(crate) fn under_load_fail_no_write(world: &mut World<'_>, by_team: &Partition) -> Result<()> {
     let moves = number("MOVES", 4)?;
     let scene = world.scene;

@@ -128,7 +128,7 @@ impl Partition {
         Self { kind, bounds: shards.map(|(at, shard)| (shard, bounds(at, shard))).collect() }
     }
 
-    /// The same bounds, each of a shard that is drawn anew.
+    /// The same bounds, each of a shard that is drawn again.
     pub(crate) fn exchanged(&self, rng: &mut Rng) -> Self {
         let mut bounds: Vec<Bounds> = self.bounds.iter().map(|(_, it)| it.clone()).collect();
         rng.shuffle(&mut bounds);

@@ -70,8 +70,8 @@ pub(crate) fn are_as_without_the_mesh(scene: &Webhooks) -> Result<()> {
     scene.node().kubectl(&delete).map(drop)
 }
 
-/// Waits until the probes of all pods have failed, and checks that those of the mesh did by the same
-/// words, and that no pod is ready.
+/// Waits until the probes of all pods have failed. Checks that those of the mesh failed with the
+/// same words, and that no pod is ready.
 fn fail_alike(scene: &Webhooks, pods: &[Pod], restarts: u64) -> Result<()> {
     let is_restarted = || {
         for pod in pods {
@@ -96,7 +96,7 @@ fn fail_alike(scene: &Webhooks, pods: &[Pod], restarts: u64) -> Result<()> {
                 Ok((count >= before + FAILURES).then_some(words))
             })?);
             let ready = &pod.status(scene)?["ready"];
-            ensure!(*ready == json!(false), "{} is ready, and nobody listens", pod.name);
+            ensure!(*ready == json!(false), "{} is ready, and no one listens", pod.name);
         }
         println!("{:?}: {}", pair[0].0.probe, words[0]);
         ensure!(words[0] == words[1], "in the mesh {:?}, without {:?}", words[0], words[1]);

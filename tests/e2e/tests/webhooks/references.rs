@@ -53,7 +53,7 @@ fn needed(world: &mut World<'_>) -> Result<()> {
     })
 }
 
-/// Creates and changes objects that need what is there; returns the reasons of those denied.
+/// Creates and changes objects that need what exists; returns the reasons of those denied.
 fn check(world: &mut World<'_>) -> Result<Vec<String>> {
     let (namespace, _) = world.namespaces[0].clone();
     let mut denied = Vec::new();

@@ -24,8 +24,8 @@ pub(crate) fn of_a_one_pod_shard_fails_no_write(world: &World<'_>) -> Result<()>
     (0..number("ROLLOUTS", 1)?).try_for_each(|_| both_ways(world))
 }
 
-/// First the new pod is ready before the old one ends, and reads its certificate as root alone can;
-/// then both at once.
+/// Rolls out twice. First the new pod is ready before the old one ends, and reads its certificate
+/// as root alone can. Then both are replaced at once.
 fn both_ways(world: &World<'_>) -> Result<()> {
     let surging = json!({ "maxUnavailable": 0, "maxSurge": 1 });
     let (_, all) = rolled_out(world, Run { mode: 0o400, rolling: Some(&surging) })?;
@@ -37,7 +37,7 @@ fn both_ways(world: &World<'_>) -> Result<()> {
     if without < WAIT {
         return none_failed("a rollout without a pod for a moment", &all);
     }
-    // What is promised then: who waited is told, and nobody else notices.
+    // The promise for that case: who waited is notified, and no one else notices.
     let is_told =
         |write: &&Written| write.shard == SHARD && write.took >= WAIT && write.text.contains(SHARD);
     let (told, others): (Vec<_>, Vec<_>) =
@@ -94,7 +94,7 @@ fn is_ready(pod: &Value) -> bool {
     is_ready && pod["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Who writes what was its own is told at once by whom nobody answers; the others notice nothing.
+/// Who writes what was its own is notified at once by whom no one answers; the others notice nothing.
 pub(crate) fn of_a_shard_for_good_is_said_by_name(world: &World<'_>) -> Result<()> {
     let scene = world.scene;
     let namespace = &world.namespaces[0].0;

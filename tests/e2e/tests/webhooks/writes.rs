@@ -10,7 +10,7 @@ use crate::webhooks::{
 
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// What is written next.
+/// The next write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Create(Resource),

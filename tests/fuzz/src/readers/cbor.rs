@@ -5,7 +5,7 @@ use super::tree::{Field, Node, Value};
 /// Deeper than anything that is compared.
 const DEPTH: usize = 64;
 
-/// One item, which is all of the bytes but for what stands behind it. `None` for what is no CBOR.
+/// One item, and the bytes behind it. `None` for malformed CBOR.
 pub(crate) fn first(bytes: &[u8]) -> Option<(Node<'_>, &[u8])> {
     let mut reader = Reader { bytes, at: 0 };
     let node = reader.node(DEPTH)?;

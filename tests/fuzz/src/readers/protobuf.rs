@@ -24,7 +24,7 @@ pub(crate) struct Field<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// All fields of a message; `None` for what is none.
+/// All fields of a message; `None` if the bytes are no message.
 pub(crate) fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     let (mut all, mut at) = (Vec::new(), 0);
     while at < message.len() {
@@ -58,8 +58,8 @@ pub(crate) fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     Some(all)
 }
 
-/// A message in which `new` stands instead of the text at the end of the way, which leads through
-/// fields that must stand once; nothing if it leads nowhere.
+/// A message in which `new` stands instead of the text at the end of the way. The way leads through
+/// fields that must stand once. `None` if it leads nowhere.
 pub(crate) fn replaced(
     message: &[u8],
     way: &[u64],
@@ -106,7 +106,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// What `ObjectMeta` says. `None` for what is no message.
+/// The fields of `ObjectMeta`. `None` if the bytes are no message.
 fn meta(message: &[u8]) -> Option<Result<Seen, Refused>> {
     let all = fields(message)?;
     let one = |number| {
@@ -130,7 +130,7 @@ fn object(metas: &[&[u8]]) -> Option<Result<Seen, Refused>> {
     Some(if all.len() == 1 { all.swap_remove(0) } else { Err(Refused) })
 }
 
-/// A list, and what is to leave.
+/// A list, and the expected filtered body.
 pub(crate) struct List {
     pub(crate) seen: Vec<Seen>,
     pub(crate) expected: Vec<u8>,
@@ -173,7 +173,7 @@ fn list_in(body: &[u8], raw: &Field<'_>) -> Option<Result<List, Refused>> {
             let metas: Vec<_> = fields.iter().filter_map(|field| field.at(1)).collect();
             let one = object(&metas)?;
             match one {
-                // Whoever writes a tag in more bytes than it needs is no API server.
+                // No API server writes a tag in more bytes than it needs.
                 Ok(seen) if field.tag_length == 1 && seen.verdict() != Verdict::Unknown => {
                     if seen.verdict() == Verdict::Drop {
                         *list.expected.get_mut(base + field.start)? = 15 << 3 | 2;

@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Entries<'de> {
     }
 }
 
-/// `None` for what is no JSON to `serde_json`.
+/// `None` for text that is no JSON to `serde_json`.
 pub(crate) fn json(text: &[u8]) -> Option<Node<'_>> {
     json_node(serde_json::from_slice(text).ok()?, DEPTH)
 }
@@ -233,8 +233,7 @@ fn token(meta: &Node<'_>) -> Continue {
     }
 }
 
-/// A filtered list is the list without what is dropped and without its count, all else is the same
-/// bytes.
+/// A filtered list lacks the dropped items and its count. All else is the same bytes.
 pub(crate) fn check_list(before: &Node<'_>, after: &Node<'_>) {
     let (old, new) = (before.fields(), after.fields());
     assert_eq!(old.len(), new.len(), "fields of the list");

@@ -8,9 +8,9 @@ use std::{
 
 use super::super::{
     super::{
-        Answer, Lease, Listing, Ring, Timing, Wanted, Write,
-        laws::{Law, Laws},
-        own::Stored,
+        Answer, DesiredScope, Handover, Lease, Listing, Timing, Write,
+        invariants::{Invariant, Invariants},
+        own_lease::Stored,
     },
     bits::{Bits, Layout},
 };
@@ -78,16 +78,16 @@ pub(super) struct Look {
 
 pub(super) struct Machines {
     layout: Layout,
-    laws: Laws,
+    laws: Invariants,
     timing: Timing,
-    rings: Vec<Ring<Bits>>,
+    rings: Vec<Handover<Bits>>,
     looks: Vec<Look>,
-    ids: HashMap<Ring<Bits>, u32>,
+    ids: HashMap<Handover<Bits>, u32>,
     answers: HashMap<(u32, usize, Input), (u32, Output)>,
 }
 
 impl Machines {
-    pub(super) fn new(layout: Layout, broken: Option<Law>, expires: bool) -> Self {
+    pub(super) fn new(layout: Layout, broken: Option<Invariant>, expires: bool) -> Self {
         let timing = Timing {
             renew_after: FOREVER,
             silent_after: expires.then_some(SILENT_AFTER),
@@ -95,7 +95,7 @@ impl Machines {
         };
         Self {
             layout,
-            laws: Laws { broken },
+            laws: Invariants { broken },
             timing,
             rings: Vec::new(),
             looks: Vec::new(),
@@ -114,12 +114,12 @@ impl Machines {
 
     /// A new process in the pod.
     pub(super) fn start(&mut self, pod: usize) -> u32 {
-        let mut ring = Ring::new(NAME[pod], self.timing);
+        let mut ring = Handover::new(NAME[pod], self.timing);
         ring.laws = self.laws;
         self.id(ring)
     }
 
-    fn id(&mut self, ring: Ring<Bits>) -> u32 {
+    fn id(&mut self, ring: Handover<Bits>) -> u32 {
         let layout = self.layout;
         let next = u32::try_from(self.rings.len()).unwrap();
         match self.ids.entry(ring) {
@@ -151,7 +151,7 @@ impl Machines {
         answer
     }
 
-    fn give(&self, ring: &mut Ring<Bits>, pod: usize, input: Input) -> Output {
+    fn give(&self, ring: &mut Handover<Bits>, pod: usize, input: Input) -> Output {
         match input {
             Input::Configure(cells) => ring.configure(self.wanted(SHARD[pod], cells), NOW),
             Input::Rival(cells) => {
@@ -189,7 +189,7 @@ impl Machines {
         Output::None
     }
 
-    fn write(&self, ring: &mut Ring<Bits>) -> Output {
+    fn write(&self, ring: &mut Handover<Bits>) -> Output {
         let number = |version: Box<str>| version.parse().unwrap();
         match ring.next_write(NOW) {
             None => Output::None,
@@ -203,8 +203,8 @@ impl Machines {
         }
     }
 
-    fn wanted(&self, shard: usize, cells: u8) -> Wanted<Bits> {
-        Wanted {
+    fn wanted(&self, shard: usize, cells: u8) -> DesiredScope<Bits> {
+        DesiredScope {
             ring: "ring".into(),
             shard: SHARDS[shard].into(),
             birth: (0, SHARDS[shard].into()),
@@ -224,7 +224,7 @@ impl Machines {
     }
 }
 
-fn version(ring: &Ring<Bits>, pod: &str) -> Option<u8> {
+fn version(ring: &Handover<Bits>, pod: &str) -> Option<u8> {
     let version = match &ring.own.stored {
         Stored::At(version) if *ring.pod == *pod => Some(&**version),
         _ => ring.peers.version(pod),
@@ -240,7 +240,7 @@ fn listed(input: Input) -> [Seen; PODS] {
 }
 
 /// Takes what has passed off the times that the machine holds. Times that are over are alike.
-fn jump(ring: &mut Ring<Bits>) {
+fn jump(ring: &mut Handover<Bits>) {
     let future = |time: &mut Duration| {
         if *time < FOREVER {
             *time = time.saturating_sub(JUMP).max(NOW);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{
-    super::{super::laws::Law, bits::Layout},
+    super::{super::invariants::Invariant, bits::Layout},
     graph::{Verdict, explore},
     world::Setup,
 };
@@ -27,7 +27,7 @@ fn holds(setup: Setup) -> usize {
 }
 
 /// Explores a machine that breaks a law: the explorer must find it.
-fn loses(what: &'static str, law: Law, setup: Setup) {
+fn loses(what: &'static str, law: Invariant, setup: Setup) {
     let setup = Setup { name: what, broken: Some(law), ..setup };
     let found = match explore(&setup) {
         Verdict::Holds { stuck: 0, states, .. } => panic!("{law:?} is not missed: {states} states"),
@@ -112,14 +112,14 @@ fn nothing_returns_that_carries_its_version() {
 #[test]
 fn each_broken_law_is_missed() {
     let lost = Setup { losses: 2, ..BASE };
-    loses("G2", Law::DrainFirst, BASE);
-    loses("G2", Law::UnknownIsUnderWay, lost);
-    loses("G2", Law::ReadBeforeOpening, BASE);
-    loses("G2", Law::ClaimBeforeReading, BASE);
-    loses("G2", Law::ReadConsistently, Setup { has_caches: true, ..BASE });
-    loses("G2", Law::OpenWithinClaim, Setup { initial: [0, 0], ..BASE });
-    loses("G2", Law::WriteWithVersion, lost);
-    loses("G2", Law::LeaseOutlivesPod, BASE);
-    loses("progress", Law::ElderClaims, START);
-    loses("progress", Law::ClaimWhatIsLeft, TWO);
+    loses("G2", Invariant::DrainFirst, BASE);
+    loses("G2", Invariant::UnknownIsUnderWay, lost);
+    loses("G2", Invariant::ReadBeforeOpening, BASE);
+    loses("G2", Invariant::ClaimBeforeReading, BASE);
+    loses("G2", Invariant::ReadConsistently, Setup { has_caches: true, ..BASE });
+    loses("G2", Invariant::OpenWithinClaim, Setup { initial: [0, 0], ..BASE });
+    loses("G2", Invariant::WriteWithVersion, lost);
+    loses("G2", Invariant::LeaseOutlivesPod, BASE);
+    loses("progress", Invariant::ElderClaims, START);
+    loses("progress", Invariant::ClaimWhatIsLeft, TWO);
 }

@@ -1,7 +1,7 @@
 //! The world around the machines: the store, the networks, the processes, and who wrote what.
 
 use super::{
-    super::{super::laws::Law, bits::Layout},
+    super::{super::invariants::Invariant, bits::Layout},
     machines::{Input, Look, Machines, Output, PODS, SHARD, Seen},
 };
 
@@ -123,7 +123,7 @@ pub(super) struct Setup {
     /// Whether an overlap is an error, and not only a return.
     pub(super) checks_overlap: bool,
     pub(super) checks_progress: bool,
-    pub(super) broken: Option<Law>,
+    pub(super) broken: Option<Invariant>,
 }
 
 impl Setup {
@@ -340,7 +340,7 @@ impl World {
         }
     }
 
-    /// The first version that nobody holds: versions are compared for being the same only.
+    /// The first version that no one holds: versions are compared for being the same only.
     fn unused_version(&self, machines: &Machines, at: usize) -> u8 {
         let pod = &self.pods[at];
         let mut held = vec![pod.lease.version, pod.before.version, pod.flight.made];
@@ -393,7 +393,7 @@ impl World {
             return Err("G2");
         }
         for (other, shard) in SHARD.into_iter().enumerate() {
-            // Who was superseded himself takes the cell from nobody.
+            // Who was superseded himself takes the cell from no one.
             let is_taken = shard != SHARD[at] && !request.is_superseded;
             let open = self.open(machines, other);
             let pod = &mut self.pods[other];
@@ -410,7 +410,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether each cell is open where it should be, or nobody is left to open it. Of a resource of
+    /// Whether each cell is open where it should be, or no one is left to open it. Of a resource of
     /// which two configs want the same cell, the others are the loser's only if he had them.
     pub(super) fn is_served(&self, setup: &Setup, machines: &Machines) -> bool {
         let serves =

@@ -32,7 +32,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::super::{identity, siblings, usable};
-use crate::peers::{Peers, Search, facts::PodFacts, table::Chosen};
+use crate::peers::{PeerPicker, Peers, facts::PodFacts, table::Chosen};
 use ctrlmesh_net::{
     Clock,
     identity::PodIdentity,
@@ -192,10 +192,10 @@ pub(super) fn put(peers: &Peers, pods: &[PodFacts]) {
 }
 
 pub(super) async fn chosen(peers: &Peers) -> Chosen {
-    Search::new(peers, "blue", None, Duration::MAX).next().await.unwrap()
+    PeerPicker::new(peers, "blue", None, Duration::MAX).next().await.unwrap()
 }
 
-/// An address at which nobody listens.
+/// An address at which no one listens.
 pub(super) async fn nobody() -> SocketAddr {
     let listener = TcpListener::bind((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).await.unwrap();
     listener.local_addr().unwrap()

@@ -20,7 +20,7 @@ use tokio::{
 
 use self::mesh::{Mesh, Never, Pod, at, chosen, nobody, put, text};
 use super::identity;
-use crate::peers::{Failed, Links, PeerBody, Peers, failed::Reason, link::Line};
+use crate::peers::{Failed, PeerBody, PeerPool, Peers, failed::Reason, link::PooledConnection};
 use ctrlmesh_net::peer::PeerTls;
 
 mod mesh;
@@ -30,19 +30,19 @@ struct Scene {
     mesh: Mesh,
     peers: Arc<Peers>,
     tls: Arc<PeerTls>,
-    links: Links,
+    links: PeerPool,
 }
 
 impl Scene {
     fn new() -> Self {
         let (mesh, peers) = (Mesh::new(), Arc::new(Peers::default()));
         let tls = mesh.tls(&identity("own"));
-        let links = Links::new(Arc::clone(&peers), Arc::clone(&tls));
+        let links = PeerPool::new(Arc::clone(&peers), Arc::clone(&tls));
         Self { mesh, peers, tls, links }
     }
 
     /// A place at a pod of the shard.
-    async fn line(&self) -> Result<Line, Reason> {
+    async fn line(&self) -> Result<PooledConnection, Reason> {
         self.links.line(chosen(&self.peers).await, soon()).await
     }
 

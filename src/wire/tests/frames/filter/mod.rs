@@ -1,5 +1,5 @@
 //! A filtered body is compared with the body that a server would have sent for the kept objects
-//! alone, as independent decoders read both.
+//! alone. Independent decoders read both.
 
 mod lists;
 mod watches;

@@ -247,7 +247,7 @@ fn a_filter_of_bookmarks_leaves_out_nothing_else() {
         let mut filter = WatchFilter::of_bookmarks(Encoding::Json).unwrap();
         let mut out = Vec::new();
         for mut chunk in body.as_bytes().chunks(size) {
-            let mut asked = |_: &Object<'_>| panic!("nobody judges");
+            let mut asked = |_: &Object<'_>| panic!("no one judges");
             while let Some(event) = filter.next(chunk, &mut asked, &mut out).unwrap() {
                 chunk = &chunk[event.at..];
             }

@@ -29,7 +29,7 @@ const ACCOUNT: &str = "bench";
 const POLICY: &str = "policy.yaml";
 /// The label that the policy in force selects. All objects have it.
 pub(crate) const LABEL: &str = "shard=bench";
-/// The limited resources beside ConfigMaps.
+/// The limited resources next to ConfigMaps.
 const LIMITED: [(&str, &str); 19] = [
     ("", "pods"),
     ("", "secrets"),

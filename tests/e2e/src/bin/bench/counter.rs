@@ -24,7 +24,7 @@ impl Counter {
         Self { profiles, read: Cell::default() }
     }
 
-    /// The command that runs `program` under callgrind, which counts once it is told to.
+    /// The command that runs `program` under callgrind, which counts once it is notified to.
     pub(crate) fn command(&self, program: &Path, args: Vec<String>) -> (PathBuf, Vec<String>) {
         let mut all = vec![
             "--tool=callgrind".to_owned(),

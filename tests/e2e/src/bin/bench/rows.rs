@@ -48,7 +48,7 @@ pub(crate) enum Row {
     List,
     /// Memory with few and many watches
     Memory,
-    /// Connections opened and closed: what is left of them
+    /// Connections opened and closed: the rest of them
     Churn,
     /// Reviews of a webhook, answered here and forwarded: delay, CPU a review
     Reviews,
@@ -237,8 +237,8 @@ fn judged(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
             p99.add(milliseconds(figures, "p99_us")?);
         }
     }
-    table.judged("watch event, p50, judged beside passed", &p50);
-    table.judged("watch event, p99, judged beside passed", &p99);
+    table.judged("watch event, p50, judged next to passed", &p50);
+    table.judged("watch event, p99, judged next to passed", &p99);
     Ok(())
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct Judged {
     pub(crate) unknown: Vec<String>,
     /// Tests with a committed time that do not exist.
     pub(crate) missing: Vec<String>,
-    /// The longest time of a whole run on this machine, if the run took longer; and whether it took more
-    /// than 1.5 times as long.
+    /// The longest time of a whole run on this machine, if the run took longer. The next field says
+    /// whether it took more than 1.5 times as long.
     pub(crate) exceeded: Option<Duration>,
     pub(crate) is_far_over_budget: bool,
     /// The share of the processors that other programs took.

@@ -31,7 +31,7 @@ pub(crate) fn memory_available() -> Result<u64> {
 pub(crate) fn busy() -> Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let line = text.lines().next().context("/proc/stat is empty")?;
-    // user, nice, system; the rest is idle, or of nobody's.
+    // user, nice, system; the rest is idle, or of no one's.
     let ticks: f64 =
         line.split_whitespace().skip(1).take(3).filter_map(|n| n.parse::<f64>().ok()).sum();
     Ok(ticks / ticks_a_second()?)
@@ -49,8 +49,8 @@ pub(crate) fn own() -> Result<f64> {
     Ok(seconds)
 }
 
-/// Seconds of processor time of a process that has ended and was not waited for, and of all that it
-/// waited for.
+/// Seconds of processor time of a process that has ended and was not waited for. They include the
+/// time of all processes that it waited for.
 pub(crate) fn of_process(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name stands in parentheses and may hold any character; user, system, and those of the

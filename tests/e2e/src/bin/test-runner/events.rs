@@ -49,7 +49,8 @@ struct Line {
     message: String,
 }
 
-/// Reads one line. `None` for what is no result of a test, such as what a child process printed.
+/// Reads one line. `None` for a line that is no result of a test, such as the output of a child
+/// process.
 pub(crate) fn read(line: &[u8]) -> Option<Event> {
     let line: Line = serde_json::from_slice(line).ok()?;
     if line.r#type != "test" {

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_process_that_a_failed_group_left_is_ended() {
         let mark = format!("test-{}", std::process::id());
-        // The shell in between ends at once; its child is nobody's.
+        // The shell in between ends at once; its child is no one's.
         let left = "setsid sleep 1000 >/dev/null 2>&1 &";
         let status = Command::new("sh").args(["-c", left]).env(GROUP, &mark).status().unwrap();
         assert!(status.success());

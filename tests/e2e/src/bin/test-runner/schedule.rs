@@ -53,8 +53,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The longest group comes first, before it those with a test whose time is not known, and
-    /// last what runs alone.
+    /// Sorts the groups. Groups with a test whose time is not known come first. The others follow,
+    /// the longest one first. Groups that run alone come last.
     pub(crate) fn new(groups: Vec<Group>, times: &Times, room: Room) -> Self {
         let mut waiting = groups;
         waiting.sort_by(|one, other| {
@@ -79,7 +79,7 @@ impl Plan {
         self.waiting.extract_if(.., |group| group.needs_kubernetes).collect()
     }
 
-    /// The next group, if there is room for it. `memory`: what is available, in bytes;
+    /// The next group, if there is room for it. `memory`: the available memory in bytes;
     /// `has_kubernetes`: whether clusters can start.
     ///
     /// Where the first one waits for room, one group of one unit at a time may overtake it: more would

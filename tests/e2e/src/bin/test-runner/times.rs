@@ -10,8 +10,8 @@ use crate::{groups::Group, running::Finished};
 const HEADER: &str =
     "# Seconds that each test takes in a whole run. Written by: scripts/test --record-times";
 
-/// The time of each test in seconds, by the name of its executable and its own, and that of the
-/// calibration of the machine on which they were measured.
+/// The time of each test in seconds, by the name of its executable and its own name. The
+/// calibration is the one of the machine on which the times were measured.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     calibration: f64,

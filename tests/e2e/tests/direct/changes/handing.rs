@@ -20,11 +20,12 @@ const OBJECTS: usize = 5000;
 const CHANGES: usize = 10;
 /// Changes in other ways, to compare.
 const BESIDE: usize = 3;
-/// How long a change may take, from the policy in force to the last event in the last informer, as
-/// a multiple of a direct list of all objects at that time: a machine that is busy with other tests
-/// is slow at both. Usual are one or two; by 410 it is tens, since client-go waits first.
+/// How long a change may take, as a multiple of a direct list of all objects at that time. It takes
+/// from the policy in force to the last event in the last informer. A machine that is busy with
+/// other tests is slow at both. Usual are one or two; by 410 it is tens, since client-go waits
+/// first.
 const USUALLY: f64 = 4.0;
-/// The same for the slowest of all changes, which may meet whatever else the machine does; a direct
+/// The same for the slowest of all changes, which may meet any other load of the machine. A direct
 /// GET at that time shows for how long nothing went on at all.
 const AT_MOST: f64 = 10.0;
 /// The ends of the shard, one after the other: each moves a fifth of all objects, or less.
@@ -160,7 +161,7 @@ impl Run {
         Ok(())
     }
 
-    /// Changes the shard's end, between two direct lists and beside direct GETs.
+    /// Changes the shard's end, between two direct lists and next to direct GETs.
     fn change(&mut self, bed: &Bed, end: u64) -> Result<Took> {
         let expected = native(bed, end)?;
         let list = direct_list(bed)?;
@@ -261,7 +262,7 @@ fn ten_boundary_changes_are_in_every_informer_in_time_without_a_full_list() -> R
     ratios.sort_by(f64::total_cmp);
     let is_in_time = |took: &Took| took.last() <= AT_MOST * took.list + took.get;
     ensure!(ratios[CHANGES / 2] <= USUALLY && took.iter().all(is_in_time), "{took:#?}");
-    // Beside it, for who reads the figures: client-go waits longer after each 410.
+    // Next to it, for who reads the figures: client-go waits longer after each 410.
     for (what, flag) in [
         ("by difference, judged in the proxy alone", "--pushdown=off"),
         ("by 410 alone", "--on-change=expire"),

@@ -173,7 +173,7 @@ fn t74_unread_watches_starve_nobody_and_hold_little() -> Result<()> {
         slowest = slowest.max(probe["seconds"].as_f64().context("seconds")?);
     }
     let held = Held::by(&proxy)?;
-    println!("t74: the slowest get beside 20 unread watches took {slowest:.3} s");
+    println!("t74: the slowest get next to 20 unread watches took {slowest:.3} s");
     println!("t74: idle {idle:?}\nt74: 20 unread watches {held:?}");
     ensure!(slowest < 2.0, "{slowest}");
     ensure!(held.rss_kib - idle.rss_kib < 32 << 10, "{held:?}");

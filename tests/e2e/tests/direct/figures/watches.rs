@@ -1,5 +1,5 @@
-//! The cost of a watch over WebSocket, beside HTTP/1.1, and of a boundary that moves over HTTP/1.1,
-//! beside HTTP/2.
+//! The cost of a watch over WebSocket, next to HTTP/1.1. Also the cost of a boundary that moves
+//! over HTTP/1.1, next to HTTP/2.
 
 use std::{
     sync::mpsc::{SyncSender, sync_channel},

@@ -276,10 +276,10 @@ fn t56_deletecollection_touches_the_shards_own_versions_alone() -> Result<()> {
     let client = proxy.client(bed.token())?;
     let target = format!("{}?labelSelector=team%3Da&limit=7&continue=", bed.path("configmaps"));
     thread::scope(|scope| {
-        // While it deletes, every third object becomes somebody else's.
+        // While it deletes, every third object becomes someone else's.
         let relabels = scope.spawn(|| {
             for at in (0..60).step_by(3).rev() {
-                // Whoever was quicker is found out below.
+                // The check below finds out which request was quicker.
                 drop(bed.relabel(&name(at), Some("b")));
             }
         });

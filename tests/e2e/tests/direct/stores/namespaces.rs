@@ -136,7 +136,7 @@ fn relabelling_a_namespace_moves_its_objects_in_all_watched_kinds() -> Result<()
     tenants.expect("cat is not any more", &mut informers)?;
     ensure!(
         proxy.metric("ctrlmesh_policy_epoch")? == epoch + 1.0,
-        "two changes mattered to nobody"
+        "two changes mattered to no one"
     );
     let kubectl = proxy.kubectl(&bed.api, bed.token())?;
     let table = kubectl.run(&["get", "configmaps", "-A", "--no-headers"])?;

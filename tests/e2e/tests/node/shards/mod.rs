@@ -120,7 +120,7 @@ fn t72_each_shard_holds_its_own_lock(shards: &Shards) -> Result<()> {
         let holder = leases.get(&format!("demo-operator---{shard}")).context("its lease")?;
         ensure!(holder.starts_with(&format!("demo-operator-{shard}-")), "{holder}");
     }
-    ensure!(!leases.contains_key("demo-operator"), "nobody holds the lock by its short name");
+    ensure!(!leases.contains_key("demo-operator"), "no one holds the lock by its short name");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! Two shards of the operator by a hash of each object's uid, on an API server that can shard by
-//! itself: one shard lets it, the other does not.
+//! Two shards of the operator by a hash of each object's uid. The API server can shard by itself:
+//! one shard lets it, the other does not.
 
 use std::collections::BTreeSet;
 

@@ -167,7 +167,7 @@ pub(super) fn storm(bed: &TestBed, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// The time of the conversions of all objects of a custom resource, which the API server asks for
+/// The time of the conversions of all objects of a custom resource. The API server asks for them
 /// one after the other when a cache starts.
 pub(super) fn conversions(args: &Args, bed: &TestBed, table: &mut Table) -> Result<()> {
     const WANTED: f64 = 1.25;
@@ -188,7 +188,7 @@ pub(super) fn conversions(args: &Args, bed: &TestBed, table: &mut Table) -> Resu
     Ok(())
 }
 
-/// Has the API server start its caches anew, with the webhook at the end of a way. The seconds from
+/// Has the API server start its caches again, with the webhook at the end of a way. The seconds from
 /// the first to the last conversion.
 fn convert(count: u32, bed: &TestBed, hooks: &Webhooks<'_>, route: Route) -> Result<f64> {
     let (api, operator) = (bed.api().client(), hooks.operator()?);

@@ -325,7 +325,7 @@ impl<'t> Run<'t> {
         }
     }
 
-    /// Ends everything. The threads of the groups remove what is left.
+    /// Ends everything. The threads of the groups remove the rest.
     fn interrupt(&mut self) {
         eprintln!("interrupted: ending {} groups of tests", self.running.len());
         if let Some(mut build) = self.kubernetes.take() {

@@ -89,7 +89,7 @@ impl GroupProcess {
         Ok(Self { child, waiter: Some(waiter) })
     }
 
-    /// Kills it. Its end is told as ever.
+    /// Kills it. Its end is notified as ever.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         // It fails where the process has ended.
@@ -164,7 +164,7 @@ fn read_events(output: ChildStdout, tell: impl Fn(Told) + Send + 'static) -> Joi
     })
 }
 
-/// Keeps the end of what is written.
+/// Keeps the end of the output.
 fn read_errors(mut errors: ChildStderr) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut kept = VecDeque::new();
