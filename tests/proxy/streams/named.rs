@@ -137,6 +137,20 @@ async fn t29_one_name_is_narrowed_where_nobody_tells_what_it_is_of() {
     }
 }
 
+/// The decision comes before the request is in flight, so no move waits for it.
+#[tokio::test]
+async fn a_policy_that_comes_while_discovery_is_awaited_decides() {
+    let (mut upstream, proxy, mut client) = scene_of(POLICY, Http::Two).await;
+    let pending = client.send(request(Method::GET, ONE));
+    let discovery = asked(&mut upstream).await;
+    proxy.change_policy(&moved_policy("green")).await;
+    discovery.json(200, &served(true));
+    let call = upstream.call().await;
+    assert_eq!(call.query("labelSelector").as_deref(), Some("shard=green"));
+    call.json(200, &list(100));
+    assert_eq!(client::text(pending.await.unwrap()).await.0, 200);
+}
+
 #[tokio::test]
 async fn t29_one_name_over_all_namespaces_follows_the_boundary() {
     let (mut upstream, proxy, mut client) = scene_of(POLICY, Http::Two).await;
