@@ -348,6 +348,7 @@ fn no_object_has_two_writers_while_a_deployment_is_scaled_and_replaced() -> Resu
     let (tenants, kills) = (tenants(30), number("KILLS", 2)?);
     create(&scene, &tenants)?;
     scene.deploy_bare(1)?;
+    await_leader(&scene)?;
     let before = spec(&scene)?;
     ctrlmesh(&scene, "shard", &["--shards", "2", "--apply"])?;
     wait_ready(&scene, 2)?;
@@ -392,6 +393,16 @@ fn no_object_has_two_writers_while_a_deployment_is_scaled_and_replaced() -> Resu
     let said = ctrlmesh(&scene, "unshard", &[])?;
     ensure!(said.contains("is not sharded"), "{said}");
     Ok(())
+}
+
+/// Waits until a pod that is there holds the operator's lock: by its holder it is found.
+fn await_leader(scene: &Installed) -> Result<()> {
+    let lease = ["get", "lease", "demo-operator", "--ignore-not-found"];
+    until("a pod of the operator leads", LIMIT, || {
+        let args = [&lease[..], &["--output=jsonpath={.spec.holderIdentity}"]].concat();
+        let holder = kubectl(scene, &args)?;
+        Ok(pods(scene)?.iter().any(|pod| holder.starts_with(&pod.name)).then_some(()))
+    })
 }
 
 /// The spec of the Deployment.
